@@ -125,7 +125,18 @@ type ShaperConstants struct {
 	Paced       uint8
 	Spread      uint8
 	Once        uint8
-	Pad         [4]uint8
+	Ingress     uint8
+	KeyBy       uint8
+	Rare        uint8
+	Levels      uint8
+	Level       [8]uint8
+	RareSearch  [7]struct {
+		_       structs.HostLayout
+		First   uint32
+		Count   uint32
+		Offsets uint32
+		None    uint32
+	}
 }
 
 type ShaperCount struct {
@@ -346,7 +357,8 @@ type ShaperStage struct {
 	Tagged  uint8
 	Empty   uint8
 	Label   uint16
-	Pad     [4]uint8
+	By      uint8
+	Pad     [3]uint8
 }
 
 type ShaperState struct {

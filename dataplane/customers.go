@@ -1,7 +1,9 @@
 package dataplane
 
 import (
+	"fmt"
 	"net/netip"
+	"strconv"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -15,8 +17,27 @@ type Customers struct {
 	// Nested allows a prefix of a customer inside a prefix of another one. A packet
 	// belongs to the customer with the longest prefix.
 	Nested bool
-	Plans  []*ServicePlan // named plans; compiled.Compile also checks those without customers
-	List   []Customer     // at most MaxCustomers
+	// paths of cgroup v2 that customers have, such as /user.slice; for CustomerByCgroup
+	Cgroups []string
+	Plans   []*ServicePlan // named plans; compiled.Compile also checks those without customers
+	List    []Customer     // at most MaxCustomers
+}
+
+// IDText writes a number of Customer.IDs, such as a MAC address or the path of a cgroup.
+func (c *Customers) IDText(id uint64) string {
+	switch c.Key {
+	case ByTwoVLANs:
+		return fmt.Sprintf("%d, %d", id>>12, id&0xfff)
+	case CustomerByMAC:
+		return string(AppendMAC(nil, id))
+	case CustomerByVLANMAC:
+		return string(AppendMAC(fmt.Appendf(nil, "%d, ", id>>48), id&MaxMAC))
+	case CustomerByCgroup:
+		if id < uint64(len(c.Cgroups)) {
+			return c.Cgroups[id]
+		}
+	}
+	return strconv.FormatUint(id, 10)
 }
 
 // MaxCustomerName is the maximum length of the name of a customer, in characters.
@@ -37,19 +58,37 @@ const (
 	ByOuterVLAN               // ID of the outer VLAN tag
 	// IDs of the two outermost VLAN tags; a packet with one tag has no customer
 	ByTwoVLANs
+	CustomerByMAC     // MAC address of the inner side: see Packet.Direction
+	CustomerByVLANMAC // ID of the outer VLAN tag, and MAC address of the inner side
+	CustomerByMark    // skb mark, which only the kernel plane knows
+	// The cgroup v2 of the packet's socket, or the innermost one above it that a customer has. Only the
+	// kernel plane knows it, of packets sent by sockets of its namespace.
+	CustomerByCgroup
 )
+
+// ByAddress reports whether customers have prefixes.
+func (k CustomerKey) ByAddress() bool { return k <= ByDestination }
+
+// NeedsMAC reports whether only packets of Ethernet can have a customer.
+func (k CustomerKey) NeedsMAC() bool { return k == CustomerByMAC || k == CustomerByVLANMAC }
 
 // String returns the name as spelled in policy files, such as address or [svlan, cvlan].
 func (k CustomerKey) String() string {
-	return enumName(k, "CustomerKey", []string{"address", "src", "dst", "vlan", "[svlan, cvlan]"})
+	return enumName(k, "CustomerKey", customerKeyNames)
 }
 
-// Customer is a customer with its addresses or VLANs, and its plan.
+var customerKeyNames = []string{
+	"address", "src", "dst", "vlan", "[svlan, cvlan]", "mac", "[vlan, mac]", "mark", "cgroup",
+}
+
+// Customer is a customer with its addresses or other keys, and its plan.
 type Customer struct {
 	Name     string         // unique, 1 to 64 printable characters
 	Prefixes []netip.Prefix // for a key by address
-	VLANs    []uint32       // for a key by VLAN: IDs; for ByTwoVLANs outer<<12 | inner
-	Plan     *ServicePlan   // customers with the same plan and rates point to the same ServicePlan
+	// For other keys, numbers: IDs of VLANs, for ByTwoVLANs outer<<12 | inner; MAC addresses, for
+	// CustomerByVLANMAC with the ID in the upper 16 bits; marks; indexes of Customers.Cgroups.
+	IDs  []uint64
+	Plan *ServicePlan // customers with the same plan and rates point to the same ServicePlan
 }
 
 // ServicePlan is the treatment of the packets of a customer: a meter, or a queue of the

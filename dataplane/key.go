@@ -22,9 +22,27 @@ const (
 	ByVLAN  // ID of the outer VLAN tag
 	ByDSCP  // DSCP of the outer IP header
 	ByHosts // both addresses; for fair queues only
+
+	// For meters only.
+	ByAddress // address of the inner side: see Packet.Direction
+	ByMAC     // MAC address of the inner side
+	ByVLANMAC // ID of the outer VLAN tag, and MAC address of the inner side
+	ByMark    // skb mark
+	ByCgroup  // cgroup v2 of the packet's socket, in the kernel plane only
 )
 
-var keyNames = [...]string{"", "src", "dst", "flow", "vlan", "dscp", "hosts"}
+var keyNames = [...]string{
+	"", "src", "dst", "flow", "vlan", "dscp", "hosts", "address", "mac", "[vlan, mac]", "mark", "cgroup",
+}
+
+// NeedsMAC reports whether only packets of Ethernet have the key.
+func (f KeyField) NeedsMAC() bool { return f == ByMAC || f == ByVLANMAC }
+
+// Directed reports whether the key is of the inner side, which differs by direction.
+func (f KeyField) Directed() bool { return f.NeedsMAC() || f == ByAddress }
+
+// HasPrefix reports whether the key can have a prefix length.
+func (f KeyField) HasPrefix() bool { return f == BySrc || f == ByDst || f == ByAddress }
 
 // String returns the name as spelled in policy files, "" for NoKey.
 func (f KeyField) String() string { return enumName(f, "KeyField", keyNames[:]) }
@@ -65,7 +83,7 @@ func (k Key) Mask6() Addr {
 // PacketKey is the key of one packet, as a Key defines it. It is comparable.
 type PacketKey struct {
 	// Fields outside the key are zero.
-	src, dst     Addr // src contains a VLAN ID or DSCP
+	src, dst     Addr // src contains a VLAN ID, DSCP, MAC address or mark
 	sport, dport uint16
 	kind         PacketKind
 	proto        uint8
@@ -106,6 +124,8 @@ func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 	switch k.key.By {
 	case BySrc:
 		out.src, out.kind = k.maskAddr(p.Kind, p.Src), p.Kind
+	case ByAddress:
+		out.src, out.kind = k.maskAddr(p.Kind, p.insideAddr()), p.Kind
 	case ByDst:
 		out.dst, out.kind = k.maskAddr(p.Kind, p.Dst), p.Kind
 	case ByHosts:
@@ -126,6 +146,11 @@ func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 		dscp, ok := p.DSCP()
 		out.src.Lo = uint64(dscp)
 		return out, ok
+	case ByMAC, ByVLANMAC, ByMark:
+		out.src.Lo, ok = k.SmallKey(p)
+		return out, ok
+	case ByCgroup:
+		return out, false // known in the kernel only
 	}
 	return out, p.IsIP()
 }
@@ -138,6 +163,14 @@ func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 		return p.Src.Lo & k.mask4, p.Kind == IPv4
 	case ByDst:
 		return p.Dst.Lo & k.mask4, p.Kind == IPv4
+	case ByAddress:
+		return p.insideAddr().Lo & k.mask4, p.Kind == IPv4
+	case ByMAC:
+		return p.InsideMAC()
+	case ByVLANMAC:
+		return p.VLANAndMAC()
+	case ByMark:
+		return uint64(p.Mark), true
 	case ByVLAN:
 		id, ok := p.VLAN()
 		return uint64(id), ok
@@ -170,9 +203,15 @@ func (k *KeyReader) maskAddr(kind PacketKind, a Addr) Addr {
 
 // AppendText appends a key in words, such as "src 10.0.0.0/8".
 func (k *KeyReader) AppendText(b []byte, key PacketKey) []byte {
+	if k.key.By == ByVLANMAC {
+		b = strconv.AppendUint(append(b, "vlan "...), key.src.Lo>>48, 10)
+		return AppendMAC(append(b, " mac "...), key.src.Lo&MaxMAC)
+	}
 	b = append(append(b, keyNames[k.key.By]...), ' ')
 	switch k.key.By {
-	case BySrc:
+	case ByMAC:
+		return AppendMAC(b, key.src.Lo)
+	case BySrc, ByAddress:
 		return k.appendAddr(b, key.kind, key.src)
 	case ByDst:
 		return k.appendAddr(b, key.kind, key.dst)

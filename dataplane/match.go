@@ -6,35 +6,47 @@ import (
 )
 
 // Range is an inclusive range of values.
-type Range struct{ First, Last uint32 }
+type Range struct{ First, Last uint64 }
 
 // Match is the condition for a packet to belong to a class. A packet must match every non-empty
 // list. It matches a list if it matches any entry, so a packet without the field does not match.
 // The zero Match matches every IP packet.
 //
-// A non-IP or malformed packet matches only if EtherType, VLAN, PCP or Length is set.
+// A non-IP or malformed packet matches only if EtherType, VLAN, PCP, InnerVLAN, Length or a list of MAC
+// addresses is set.
 type Match struct {
 	Src, Dst     []netip.Prefix
 	Proto        []Range // upper-layer protocol; default TCP and UDP if a port is set
 	SPort, DPort []Range // ports; only the first fragment of a packet has them
 	DSCP         []Range
 	VLAN, PCP    []Range // of the outer VLAN tag
+	InnerVLAN    []Range // ID of the second VLAN tag
+	TCPFlags     []Range // flags of TCP as a byte, FIN in bit 0
+	ICMPType     []Range // see Packet.ICMPType
+	MAC          []Range // of the inner side, see Packet.InsideMAC
+	SrcMAC       []Range // as numbers of 48 bits
+	DstMAC       []Range
 	Mark         []Range // skb mark
 	EtherType    []Range // after VLAN tags
 	Length       []Range // metered length, bytes
-	Customer     bool    // only packets of a customer of the policy
+	// Cgroups are paths of cgroup v2, such as /system.slice/backup.service. A packet matches if its socket
+	// is in one of them or below. Only packets sent by sockets of the kernel plane's namespace are known
+	// to have one.
+	Cgroups  []string
+	Customer bool // only packets of a customer of the policy
 }
 
 // MatchesNonIP reports whether packets without a valid IP header can match.
 func (m *Match) MatchesNonIP() bool {
-	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.Length) > 0
+	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.InnerVLAN)+len(m.Length)+
+		len(m.MAC)+len(m.SrcMAC)+len(m.DstMAC) > 0
 }
 
 // MatchesAllIP reports whether every packet with a valid IP header matches, or with Customer every such
 // packet of customers.
 func (m *Match) MatchesAllIP() bool {
 	limited := func(f MatchField) bool { return len(*f.List(m)) > 0 }
-	return len(m.Src)+len(m.Dst) == 0 && !slices.ContainsFunc(matchFields[:], limited)
+	return len(m.Src)+len(m.Dst)+len(m.Cgroups) == 0 && !slices.ContainsFunc(matchFields[:], limited)
 }
 
 // protocols returns Proto with its default.
@@ -48,9 +60,9 @@ func (m *Match) protocols() []Range {
 // MatchField describes a numeric field of Match.
 type MatchField struct {
 	Name  string                  // as spelled in policy files
-	Max   uint32                  // largest value
+	Max   uint64                  // largest value
 	List  func(m *Match) *[]Range // returns the ranges of the field
-	value func(p *Packet, n int) (v uint32, ok bool)
+	value func(p *Packet, n int) (v uint64, ok bool)
 }
 
 // Indexes of MatchFields.
@@ -64,54 +76,91 @@ const (
 	ethertype
 	mark
 	length
+	innerVLAN
+	tcpFlags
+	icmpType
+	mac
+	srcMAC
+	dstMAC
 )
 
 // MatchFields describes the numeric fields of Match: first those of at most 16 bits, which some packets do
-// not have, then mark and length, which every packet has. Do not change it.
+// not have, then mark and length, which every packet has, then rare ones, which some packets do not have.
+// Do not change it.
 var MatchFields = matchFields[:]
 
 var matchFields = [...]MatchField{
 	proto: {
 		"proto", 0xff, func(m *Match) *[]Range { return &m.Proto },
-		func(p *Packet, _ int) (uint32, bool) { return uint32(p.Proto), p.IsIP() },
+		func(p *Packet, _ int) (uint64, bool) { return uint64(p.Proto), p.IsIP() },
 	},
 	sport: {
 		"sport", 0xffff, func(m *Match) *[]Range { return &m.SPort },
-		func(p *Packet, _ int) (uint32, bool) { return uint32(p.SrcPort), p.HasPorts },
+		func(p *Packet, _ int) (uint64, bool) { return uint64(p.SrcPort), p.HasPorts },
 	},
 	dport: {
 		"dport", 0xffff, func(m *Match) *[]Range { return &m.DPort },
-		func(p *Packet, _ int) (uint32, bool) { return uint32(p.DstPort), p.HasPorts },
+		func(p *Packet, _ int) (uint64, bool) { return uint64(p.DstPort), p.HasPorts },
 	},
 	dscp: {
 		"dscp", 63, func(m *Match) *[]Range { return &m.DSCP },
-		func(p *Packet, _ int) (uint32, bool) { v, ok := p.DSCP(); return uint32(v), ok },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.DSCP(); return uint64(v), ok },
 	},
 	vlan: {
 		"vlan", 0xfff, func(m *Match) *[]Range { return &m.VLAN },
-		func(p *Packet, _ int) (uint32, bool) { v, ok := p.VLAN(); return uint32(v), ok },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.VLAN(); return uint64(v), ok },
 	},
 	pcp: {
 		"pcp", 7, func(m *Match) *[]Range { return &m.PCP },
-		func(p *Packet, _ int) (uint32, bool) { v, ok := p.PCP(); return uint32(v), ok },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.PCP(); return uint64(v), ok },
 	},
 	ethertype: {
 		"ethertype", 0xffff, func(m *Match) *[]Range { return &m.EtherType },
-		func(p *Packet, _ int) (uint32, bool) { return uint32(p.EtherType), p.HasEtherType },
+		func(p *Packet, _ int) (uint64, bool) { return uint64(p.EtherType), p.HasEtherType },
 	},
 	mark: {
 		"mark", 1<<32 - 1, func(m *Match) *[]Range { return &m.Mark },
-		func(p *Packet, _ int) (uint32, bool) { return p.Mark, true },
+		func(p *Packet, _ int) (uint64, bool) { return uint64(p.Mark), true },
 	},
 	length: {
 		"length", 1<<32 - 1, func(m *Match) *[]Range { return &m.Length },
-		func(_ *Packet, n int) (uint32, bool) { return uint32(n), true },
+		func(_ *Packet, n int) (uint64, bool) { return uint64(n), true },
+	},
+	innerVLAN: {
+		"inner-vlan", 0xfff, func(m *Match) *[]Range { return &m.InnerVLAN },
+		func(p *Packet, _ int) (uint64, bool) { _, v, ok := p.TwoVLANs(); return uint64(v), ok },
+	},
+	tcpFlags: {
+		"tcp-flags", 0xff, func(m *Match) *[]Range { return &m.TCPFlags },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.TCPFlags(); return uint64(v), ok },
+	},
+	icmpType: {
+		"icmp-type", 0x1ffff, func(m *Match) *[]Range { return &m.ICMPType },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.ICMPType(); return uint64(v), ok },
+	},
+	mac: {
+		"mac", MaxMAC, func(m *Match) *[]Range { return &m.MAC },
+		func(p *Packet, _ int) (uint64, bool) { return p.InsideMAC() },
+	},
+	srcMAC: {
+		"src-mac", MaxMAC, func(m *Match) *[]Range { return &m.SrcMAC },
+		func(p *Packet, _ int) (uint64, bool) { return p.SrcMAC() },
+	},
+	dstMAC: {
+		"dst-mac", MaxMAC, func(m *Match) *[]Range { return &m.DstMAC },
+		func(p *Packet, _ int) (uint64, bool) { return p.DstMAC() },
 	},
 }
 
+// MaxMAC is the largest MAC address as a number.
+const MaxMAC = 1<<48 - 1
+
+// NeedsMAC reports whether the match has a list of MAC addresses, which only packets of Ethernet have.
+func (m *Match) NeedsMAC() bool { return len(m.MAC)+len(m.SrcMAC)+len(m.DstMAC) > 0 }
+
 // Value returns the field of a parsed packet with metered length n, or false if the packet
 // does not have the field.
-func (f *MatchField) Value(p *Packet, n int) (v uint32, ok bool) { return f.value(p, n) }
+func (f *MatchField) Value(p *Packet, n int) (v uint64, ok bool) { return f.value(p, n) }
 
 // Ranges returns the ranges of the field in a match, with the default.
 func (f *MatchField) Ranges(m *Match) []Range {
@@ -128,7 +177,8 @@ func (m *Match) Covers(other *Match) bool {
 		return false
 	}
 	if !m.MatchesNonIP() && other.MatchesNonIP() &&
-		len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
+		len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP)+len(other.TCPFlags)+
+			len(other.ICMPType)+len(other.Cgroups) == 0 {
 		return false // other matches packets without an IP header
 	}
 	for f := range matchFields {
@@ -136,7 +186,8 @@ func (m *Match) Covers(other *Match) bool {
 			return false
 		}
 	}
-	return covers(m.Src, other.Src, containsPrefix) && covers(m.Dst, other.Dst, containsPrefix)
+	return covers(m.Src, other.Src, containsPrefix) && covers(m.Dst, other.Dst, containsPrefix) &&
+		covers(m.Cgroups, other.Cgroups, ContainsCgroup)
 }
 
 // covers reports whether list a is empty, and so accepts everything, or each entry of b is in
@@ -166,6 +217,8 @@ func (m *Match) Misses(p *Packet, n int) string {
 		return "src"
 	case !p.matchesPrefixes(m.Dst, p.Dst):
 		return "dst"
+	case len(m.Cgroups) > 0:
+		return "cgroup" // no plane in user space knows it
 	}
 	for f := range matchFields {
 		list := matchFields[f].Ranges(m)
@@ -199,7 +252,10 @@ func (m *Match) Overlaps(other *Match) bool {
 		}
 	}
 	return overlap(m.Src, other.Src, netip.Prefix.Overlaps) &&
-		overlap(m.Dst, other.Dst, netip.Prefix.Overlaps)
+		overlap(m.Dst, other.Dst, netip.Prefix.Overlaps) &&
+		overlap(m.Cgroups, other.Cgroups, func(a, b string) bool {
+			return ContainsCgroup(a, b) || ContainsCgroup(b, a)
+		})
 }
 
 // overlap reports whether a list is empty, and so accepts everything, or an entry of a overlaps

@@ -60,11 +60,13 @@ type Packet struct {
 	Tag          int    // offset of the TCI of the outer VLAN tag, bytes; valid if Tags > 0
 	MPLS         int    // offset of the top label stack entry, bytes; 0 if there is none
 	L3           int    // offset of the network header, bytes: the length of all headers before it
-	L4           int    // offset of the transport header, bytes; valid if HasPorts
-	L3Len        int    // l3 length: the network packet on the wire, bytes; see Lengths in the package doc
-	SrcPort      uint16
-	DstPort      uint16
-	Src, Dst     Addr // valid for IPv4 and IPv6
+	// offset of the upper-layer header, bytes; 0 in fragments other than the first, in packets without IP,
+	// and if a header before it is truncated
+	L4       int
+	L3Len    int // l3 length: the network packet on the wire, bytes; see Lengths in the package doc
+	SrcPort  uint16
+	DstPort  uint16
+	Src, Dst Addr // valid for IPv4 and IPv6
 	// FragmentProto is the protocol named by every fragment of a packet, in the IPv4
 	// header or the IPv6 fragment header. It differs from Proto if more extension
 	// headers follow the IPv6 fragment header. Valid if Fragmented.
@@ -72,6 +74,9 @@ type Packet struct {
 	// Customer is the number of the packet's customer, from 1, or 0 for none. The pipeline sets
 	// it, because Parse does not know the customers.
 	Customer uint32
+	// Direction of the packet at the interface, which tells its inner side: the source at ingress, the
+	// destination at egress. The pipeline sets it, from its plan.
+	Direction Direction
 }
 
 // IsIP reports whether the IP header is valid.

@@ -16,6 +16,9 @@ const (
 	pppIPv4 = 0x0021
 	pppIPv6 = 0x0057
 
+	protoICMP   = 1
+	protoICMPv6 = 58
+
 	// Protocols with ports in the first 4 bytes of their header.
 	protoTCP     = 6
 	protoUDP     = 17
@@ -44,7 +47,7 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 // is IP without ports.
 func Parse(p *Packet) {
 	p.Proto, p.Fragment, p.Fragmented, p.HasPorts = 0, false, false, false
-	p.Tags, p.HasEtherType, p.Tag, p.MPLS, p.Parsed = 0, false, 0, 0, true
+	p.Tags, p.HasEtherType, p.Tag, p.MPLS, p.L4, p.Parsed = 0, false, 0, 0, 0, true
 	wire := max(p.WireLen, len(p.Data))
 	kind, l3 := p.parseLink()
 	l3 = min(l3, wire)
@@ -299,9 +302,10 @@ func (p *Packet) parseIPv6() {
 // parsePorts reads the ports at off in the network packet h, if they were captured and are
 // not padding.
 func (p *Packet) parsePorts(h []byte, off int) {
+	p.L4 = p.L3 + off
 	if end := min(len(h), p.L3Len); protoHasPorts[p.Proto] && off+4 <= end {
 		p.SrcPort, p.DstPort = be16(h[off:]), be16(h[off+2:])
-		p.HasPorts, p.L4 = true, p.L3+off
+		p.HasPorts = true
 	}
 }
 

@@ -2,21 +2,7 @@
 /* The first class that matches a packet: dataplane/compiled/classify.go in C. */
 #pragma once
 
-#include "packet.h"
-
-static __always_inline __u32 table_entry(__u32 i)
-{
-	__u32 *entry = bpf_map_lookup_elem(&tables, &i);
-
-	return entry ? *entry : 0;
-}
-
-static __always_inline __u64 vector_word(__u32 i)
-{
-	__u64 *w = bpf_map_lookup_elem(&vectors, &i);
-
-	return w ? *w : 0;
-}
+#include "rare.h"
 
 /* vector_of returns the vector of a field's value, or of packets without the field. */
 static __always_inline __u32 vector_of(const enum match field, __u32 v, __u32 ok)
@@ -99,6 +85,36 @@ struct sets {
 	__u32 by[MATCHES];
 };
 
+/* intersect_rare returns the intersection of the sets of rare fields at word w. */
+static __always_inline __u64 intersect_rare(__u32 w)
+{
+	__u32 at = 0;
+	const struct scratch *x = bpf_map_lookup_elem(&scratch, &at);
+	__u64 all = ~0ULL;
+
+	if (!x)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < RARE; i++)
+		if (USES_RARE(i))
+			all &= vector_word(x->rare_by[i] + w);
+	return all;
+}
+
+/* find_rare finds the vectors of the rare fields. */
+static __always_inline void find_rare(void)
+{
+	__u32 at = 0;
+	struct scratch *x = bpf_map_lookup_elem(&scratch, &at);
+
+	if (!x)
+		return;
+#pragma unroll
+	for (int i = 0; i < CGROUP; i++)
+		if (USES_RARE(i))
+			x->rare_by[i] = rare_vector(i, x->rare[i]);
+}
+
 /* intersect returns the intersection of all sets at word w. */
 static __always_inline __u64 intersect(const struct sets *s, __u32 w)
 {
@@ -108,7 +124,7 @@ static __always_inline __u64 intersect(const struct sets *s, __u32 w)
 	for (int i = 0; i < MATCHES; i++)
 		if (policy.fields & (1 << i))
 			all &= vector_word(s->by[i] + w);
-	return all;
+	return policy.rare ? all & intersect_rare(w) : all;
 }
 
 /* first returns the lowest bit set in all vectors, or -1. The first word of a
@@ -165,6 +181,11 @@ __noinline int lookup(const struct headers *p)
 	FIELD(BY_SRC, address_vector(SRC4, &policy.src6, p, &p->src));
 	FIELD(BY_DST, address_vector(DST4, &policy.dst6, p, &p->dst));
 #undef FIELD
+	if (policy.rare) {
+		find_rare();
+		if (policy.stride == 2)
+			all &= intersect_rare(1);
+	}
 	if (policy.stride > 2)
 		return first(&s);
 	return all ? (int)lowest_bit(all) : -1;
@@ -174,7 +195,7 @@ __noinline int lookup(const struct headers *p)
  * If no class has a match field, the first class matches all IP packets. */
 static __always_inline __s32 classify(const struct packet *p)
 {
-	if (!policy.fields && !policy.customers)
+	if (!policy.fields && !policy.rare && !policy.customers)
 		return p->h->kind >= IPV4 ? 0 : -1;
 	return lookup(p->h);
 }

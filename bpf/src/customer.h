@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bucket.h"
-#include "headers.h"
+#include "rare.h"
 
 /* probe is the search of a prefix in the hash table. */
 struct probe {
@@ -99,26 +99,64 @@ __noinline __u32 longest_prefix(__u32 kind, __u64 hi, __u64 lo)
 	return 0;
 }
 
-/* customer_of_vlan returns the number of the customer of VLAN IDs, or 0. */
-static __always_inline __u32 customer_of_vlan(__u32 id)
+/* customer_of_number returns the number of the customer of a number such as a VLAN ID, or 0. */
+static __always_inline __u32 customer_of_number(__u64 id)
 {
-	return find_prefix(VLAN_IDS, 0, id);
+	return id == NO_VALUE ? 0 : find_prefix(NUMBER, 0, id);
+}
+
+/* customer_of_cgroup returns the number of the customer of the innermost cgroup that contains the socket of a
+ * packet, or 0. */
+__noinline __u32 customer_of_cgroup(struct __sk_buff *skb)
+{
+	__u32 first = 0, number, level = ANY_LENGTH;
+	struct prefix_search *s = bpf_map_lookup_elem(&searches, &first);
+
+	if (policy.customers != BY_CGROUP || !s)
+		return 0;
+	for (int i = 0; i <= MAX_CGROUP_DEPTH; i++) {
+		__u64 id;
+
+		level = READ(s->below[0][level]);
+		if (level > MAX_CGROUP_DEPTH)
+			break;
+		id = bpf_skb_ancestor_cgroup_id(skb, level);
+		if (!id)
+			continue;
+		number = find_prefix(NUMBER, 0, id);
+		if (number)
+			return number;
+	}
+	return 0;
 }
 
 /* find_customer returns the number of the packet's customer, from 1, or 0. */
 static __always_inline __u32 find_customer(struct packet *p)
 {
-	__u32 kind = p->h->kind, inside = p->outside ? 0 : 4;
+	__u32 kind = p->h->kind;
 	const struct addr *a = policy.customers == BY_SOURCE ? &p->h->src : &p->h->dst;
-	__be16 inner;
+	__u64 inner;
 
 	switch (policy.customers) {
 	case BY_OUTER_VLAN:
-		return p->h->tags ? customer_of_vlan(p->h->tci & 0x0fff) : 0;
+		return p->h->tags ? customer_of_number(p->h->tci & 0x0fff) : 0;
 	case BY_TWO_VLANS:
-		if (p->h->tags < 2 || !FETCH(p, ETHER_HEADER + inside, inner))
+		inner = inner_vlan(p);
+		if (inner == NO_VALUE)
 			return 0;
-		return customer_of_vlan((p->h->tci & 0x0fff) << 12 | (bpf_ntohs(inner) & 0x0fff));
+		return customer_of_number((p->h->tci & 0x0fff) << 12 | inner);
+	case BY_SOURCE_MAC:
+		return customer_of_number(source_mac(p));
+	case BY_DESTINATION_MAC:
+		return customer_of_number(destination_mac(p));
+	case BY_VLAN_SOURCE_MAC:
+		return customer_of_number(with_vlan(p, source_mac(p)));
+	case BY_VLAN_DESTINATION_MAC:
+		return customer_of_number(with_vlan(p, destination_mac(p)));
+	case BY_SKB_MARK:
+		return customer_of_number(p->h->mark);
+	case BY_CGROUP:
+		return p->source == FROM_SKB ? customer_of_cgroup(p->ctx) : 0;
 	}
 	return kind >= IPV4 ? longest_prefix(kind, a->hi, a->lo) : 0;
 }

@@ -17,9 +17,11 @@ enum {
 	PPP_IPV4 = 0x0021,
 	PPP_IPV6 = 0x0057,
 
+	PROTO_ICMP = 1,
 	PROTO_TCP = 6,
 	PROTO_UDP = 17,
 	PROTO_DCCP = 33,
+	PROTO_ICMPV6 = 58,
 	PROTO_SCTP = 132,
 	PROTO_UDPLITE = 136,
 
@@ -29,6 +31,20 @@ enum {
 	MAX_LABELS = 16,
 	MAX_EXTENSIONS = 16,
 };
+
+static __always_inline __u32 table_entry(__u32 i)
+{
+	__u32 *entry = bpf_map_lookup_elem(&tables, &i);
+
+	return entry ? *entry : 0;
+}
+
+static __always_inline __u64 vector_word(__u32 i)
+{
+	__u64 *w = bpf_map_lookup_elem(&vectors, &i);
+
+	return w ? *w : 0;
+}
 
 struct ipv4 {
 	__u8 version_size;

@@ -162,6 +162,9 @@ struct scratch {
 	struct key packet;
 	struct key key;
 	struct key_state fresh;
+	__u64 rare[RARE];  /* values of the rare fields that classes match, except CGROUP */
+	__u32 rare_by[RARE]; /* their vectors */
+	__u64 key_by[KEYS_BY]; /* by enum key_by: the packet's key, or NO_VALUE */
 };
 
 struct {

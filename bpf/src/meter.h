@@ -126,6 +126,15 @@ static __always_inline __u32 key_of(struct scratch *x, const struct stage *m)
 	x->key.vlan = x->packet.vlan & mask->vlan;
 	x->key.tag = x->packet.tag & mask->tag;
 	x->key.proto = x->packet.proto & mask->proto;
+	if (policy.key_by) {
+		__u32 by = m->by & (KEYS_BY - 1);
+
+		HERE(by);
+		if (by != BY_FIELDS) {
+			x->key.src.lo = x->key_by[by];
+			return x->key.src.lo != NO_VALUE;
+		}
+	}
 	return m->tagged ? x->packet.vlan & TAGGED : kind >= IPV4;
 }
 

@@ -48,7 +48,13 @@ enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
 enum rule { BY_PEAK = 1, BY_WINDOW = 2, BY_BUCKET = 4 };
 
 /* The part of a packet that identifies its customer. */
-enum customer_key { NO_CUSTOMERS, BY_SOURCE, BY_DESTINATION, BY_OUTER_VLAN, BY_TWO_VLANS };
+enum customer_key {
+	NO_CUSTOMERS, BY_SOURCE, BY_DESTINATION, BY_OUTER_VLAN, BY_TWO_VLANS,
+	BY_SOURCE_MAC, BY_DESTINATION_MAC, BY_VLAN_SOURCE_MAC, BY_VLAN_DESTINATION_MAC, BY_SKB_MARK, BY_CGROUP,
+};
+
+/* The part of a packet that is the key of a meter: BY_FIELDS are those in struct key. */
+enum key_by { BY_FIELDS, KEY_MAC, KEY_VLAN_MAC, KEY_MARK, KEY_CGROUP, KEYS_BY = 8 };
 
 /* Qdisc that holds queued packets. */
 enum pacer { NO_PACER, FQ, HTB };
@@ -65,6 +71,25 @@ enum match {
 	TABLES,
 	BY_MARK = TABLES, BY_LENGTH, BY_SRC, BY_DST,
 	MATCHES,
+};
+
+/* Rare fields that a class can match, which all have a value of 64 bits: NO_VALUE in packets without the
+ * field. They are in scratch, so policies without them do not pay for them. In a set, a field is bit
+ * 1 << RARE. */
+enum rare { INNER_VLAN, TCP_FLAGS, ICMP_TYPE, INSIDE_MAC, SRC_MAC, DST_MAC, CGROUP, RARE };
+
+#define NO_VALUE (~0ULL)
+#define ICMPV6_TYPE 0x10000
+#define MAX_LEVELS 8	    /* depths of the cgroups that classes match */
+#define MAX_CGROUP_DEPTH 32 /* of the cgroups of customers */
+
+/* rare_search is a rare field whose vector is found by binary search. first is the index of its first bound
+ * in vectors, and offsets that of its vector in tables. */
+struct rare_search {
+	__u32 first;
+	__u32 count;
+	__u32 offsets;
+	__u32 none; /* of cgroups: vector of packets in none of them */
 };
 
 /* search is a field whose vector is found by binary search. bounds, vectors and
@@ -128,7 +153,12 @@ struct constants {
 	__u8 paced;	/* some customer may have a queue */
 	__u8 spread;	/* some queue has leaves for flows */
 	__u8 once;	/* some budget charges a packet once on its way through the host */
-	__u8 pad[4];
+	__u8 ingress;	/* the inner side of packets is their source */
+	__u8 key_by;	/* set of enum key_by of meters, bit 1 << KEY */
+	__u8 rare;	/* set of rare fields that classes match */
+	__u8 levels;	/* number of depths of cgroups that classes match */
+	__u8 level[MAX_LEVELS]; /* the depths, largest first */
+	struct rare_search rare_search[RARE];
 };
 
 const volatile struct constants policy = {};
@@ -201,7 +231,8 @@ struct stage {
 	__u8 tagged; /* packets with a VLAN tag have a key, otherwise IP packets */
 	__u8 empty;  /* states of new keys start empty */
 	__u16 label; /* of a budget that charges a packet once, 0: none; see note.h */
-	__u8 pad[4];
+	__u8 by;     /* enum key_by */
+	__u8 pad[3];
 };
 
 /* state of a meter. A word is the time, in units, at which its bucket was last

@@ -8,8 +8,8 @@
 #define MAX_PROBES 1024 /* buckets in which a prefix can be, from that of its hash */
 
 /* The kind of a prefix is its length for IPv6, and IPV4_PREFIX plus its length for IPv4.
- * The VLAN IDs of a customer are one, too. */
-enum prefix_kind { IPV4_PREFIX = 192, VLAN_IDS = 255 };
+ * Other keys of a customer are numbers: VLAN IDs, MAC addresses, marks, IDs of cgroups. */
+enum prefix_kind { IPV4_PREFIX = 192, NUMBER = 255 };
 
 /* Numbers in a bucket that are not numbers of customers. A look-up ends at a bucket with
  * a slot that was never used. */
@@ -31,5 +31,7 @@ struct prefix_bucket {
 struct prefix_search {
 	__u64 seed;    /* of the hash */
 	__u32 buckets; /* in the table */
-	__u8 below[2][ANY_LENGTH + 1]; /* by kind - IPV4 and length: the next shorter one in use, or NO_LENGTH */
+	/* by kind - IPV4 and length: the next shorter one in use, or NO_LENGTH. below[0] is of depths if
+	 * customers are known by cgroup. */
+	__u8 below[2][ANY_LENGTH + 1];
 };

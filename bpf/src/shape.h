@@ -33,6 +33,8 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	}
 	if (policy.keyed)
 		note_key(p);
+	if (policy.rare || policy.key_by)
+		note_rare(p);
 	p->h->length = n;
 	if (policy.customers)
 		p->h->customer = find_customer(p);

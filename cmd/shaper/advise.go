@@ -147,6 +147,9 @@ func (f *adviseFlags) run(cmd *cobra.Command, s cli.Streams, args []string) erro
 	if err != nil {
 		return err
 	}
+	if err := policy.Plan.InUserSpace(); err != nil {
+		return cli.ExplainIn(policy, err)
+	}
 	plan := policy.Plan.For(f.way.direction)
 	cfg, err := f.config(sharedClasses(plan))
 	if err != nil {

@@ -109,6 +109,22 @@ type foundCustomer struct {
 	prefix netip.Prefix // of an address that was searched
 }
 
+// findID returns the number of the customer with a key as it is printed, such as a MAC address, or 0.
+func findID(c *compiled.Customers, text string) uint32 {
+	first, second, two := strings.Cut(text, ",")
+	if text = strings.TrimSpace(first); two {
+		text += ", " + strings.TrimSpace(second)
+	}
+	for i := range c.Source.List {
+		for _, id := range c.Source.List[i].IDs {
+			if strings.EqualFold(c.Source.IDText(id), text) {
+				return uint32(i + 1)
+			}
+		}
+	}
+	return 0
+}
+
 // findCustomer finds the customer of a name, or else of an address or VLAN.
 func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err error) {
 	f.text = text
@@ -118,7 +134,7 @@ func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err erro
 	switch c.Key {
 	case dataplane.ByOuterVLAN:
 		if id, ok := vlanNumber(text); ok {
-			f.number = c.ByVLAN(id)
+			f.number = c.ByID(uint64(id))
 			return f, nil
 		}
 		return f, fmt.Errorf("no customer is named %q, and it is not a VLAN ID from 0 to 4095", text)
@@ -127,10 +143,14 @@ func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err erro
 		first, ok := vlanNumber(strings.TrimSpace(outer))
 		second, both := vlanNumber(strings.TrimSpace(inner))
 		if ok && both {
-			f.number = c.ByVLAN(first<<12 | second)
+			f.number = c.ByID(uint64(first<<12 | second))
 			return f, nil
 		}
 		return f, fmt.Errorf("no customer is named %q, and it is not two VLAN IDs such as 100,7", text)
+	}
+	if !c.Key.ByAddress() {
+		f.number = findID(c, text)
+		return f, nil
 	}
 	addr, err := netip.ParseAddr(text)
 	switch {
@@ -186,8 +206,8 @@ func (f *foundCustomer) parts(policy *policyfile.Compiled, c *dataplane.Customer
 		parts = append(parts, say.Part{Key: "match", Text: at})
 	}
 	key, list := "addresses", prefixTexts(c.Prefixes)
-	if c.VLANs != nil {
-		key, list = "vlans", vlanTexts(policy.Policy.Customers.Key, c.VLANs)
+	if from := policy.Policy.Customers; !from.Key.ByAddress() {
+		key, list = idsName(from.Key), idTexts(from, c)
 	}
 	if more := len(list) - mostShown; more > 0 {
 		list = append(list[:mostShown:mostShown], say.Count(more, "other"))
@@ -216,7 +236,7 @@ type customerShowJSON struct {
 	Place     string            `json:"place,omitempty"`
 	Match     string            `json:"match,omitempty"` // prefix that contains the address
 	Addresses []string          `json:"addresses,omitempty"`
-	VLANs     []string          `json:"vlans,omitempty"` // IDs; for two tags such as 100,7
+	IDs       []string          `json:"ids,omitempty"` // VLAN IDs, for two tags such as 100,7; MACs; others
 	Plan      string            `json:"plan,omitempty"`
 	Own       map[string]string `json:"own_parameters,omitempty"`
 	Quota     int64             `json:"quota_bytes,omitempty"`
@@ -234,7 +254,7 @@ func (f *foundCustomer) toJSON(policy *policyfile.Compiled) customerShowJSON {
 	if f.prefix.IsValid() {
 		out.Match = prefixText(f.prefix)
 	}
-	out.Addresses, out.VLANs = prefixTexts(c.Prefixes), vlanTexts(policy.Policy.Customers.Key, c.VLANs)
+	out.Addresses, out.IDs = prefixTexts(c.Prefixes), idTexts(policy.Policy.Customers, c)
 	out.Own = policy.OwnParameters(c.Plan)
 	if q := policy.QuotaOf(c.Name, c.Plan.Name); q != nil {
 		out.Quota = q.Limit
@@ -259,13 +279,21 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-func vlanTexts(key dataplane.CustomerKey, list []uint32) (out []string) {
-	for _, id := range list {
-		if key == dataplane.ByTwoVLANs {
-			out = append(out, fmt.Sprintf("%d,%d", id>>12, id&0xfff))
-		} else {
-			out = append(out, fmt.Sprint(id))
-		}
+// idTexts writes the numbers of a customer: VLAN IDs, for two tags such as 100,7, MAC addresses and others.
+func idTexts(from *dataplane.Customers, c *dataplane.Customer) (out []string) {
+	for _, id := range c.IDs {
+		out = append(out, strings.ReplaceAll(from.IDText(id), ", ", ","))
 	}
 	return out
+}
+
+// idsName is the title of idTexts.
+func idsName(k dataplane.CustomerKey) string {
+	switch k {
+	case dataplane.ByOuterVLAN, dataplane.ByTwoVLANs:
+		return "vlans"
+	case dataplane.CustomerByMAC, dataplane.CustomerByVLANMAC:
+		return "macs"
+	}
+	return k.String() + "s"
 }

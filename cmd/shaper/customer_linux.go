@@ -341,10 +341,11 @@ by shaper set are not in it, nor are the times of idle customers.`,
 			}
 			defer live.CloseAll(shapers)
 			var list []*live.CustomerTerms
-			keys, err := live.EachCustomer(cmd.Context(), shapers, live.CustomerQuery{}, func(t *live.CustomerTerms) error {
+			add := func(t *live.CustomerTerms) error {
 				list = append(list, t)
 				return nil
-			})
+			}
+			keys, err := live.EachCustomer(cmd.Context(), shapers, live.CustomerQuery{}, add)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}

@@ -65,6 +65,11 @@ func (f *diffFlags) run(cmd *cobra.Command, s cli.Streams, args []string) error 
 	if err != nil {
 		return err
 	}
+	for _, policy := range policies {
+		if err := policy.Plan.InUserSpace(); err != nil {
+			return cli.ExplainIn(policy, err)
+		}
+	}
 	input, err := openInput(in, s.In)
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func sameTable(t *testing.T, policy, path string, seen map[string]int) {
 	for i, want := range lines {
 		got := &list[i]
 		var vlans []int
-		for _, id := range got.VLANs {
+		for _, id := range got.IDs {
 			vlans = append(vlans, int(id))
 		}
 		slices.Sort(vlans)

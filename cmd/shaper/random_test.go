@@ -291,20 +291,28 @@ func randomMatch(r *rand.Rand) string {
 			return pickWord(r, "192.0.2.0/24", "198.51.100.0/24", "0.0.0.0/0", "2001:db8::/32", "'::/0'",
 				"[192.0.2.1, 2001:db8::1]")
 		},
-		"dst":       func() string { return pickWord(r, "192.0.2.0/25", "203.0.113.0/24", "128.0.0.0/1", "2001:db8::/33") },
-		"proto":     func() string { return pickWord(r, "tcp", "udp", "icmp", "[tcp, udp]", "0-100", "58") },
-		"sport":     func() string { return pickWord(r, "0-1023", "1024-65535", "53") },
-		"dport":     func() string { return pickWord(r, "[53, 443]", "5000-5999", "0") },
-		"dscp":      func() string { return pickWord(r, "ef", "[af11, af12, af13]", "0", "1-63") },
-		"vlan":      func() string { return pickWord(r, "0-4095", "1-100", "100") },
-		"pcp":       func() string { return pickWord(r, "0", "[1, 3, 5]", "2-7") },
-		"mark":      func() string { return pickWord(r, "0", "1-9") },
-		"ethertype": func() string { return pickWord(r, "arp", "ipv4", "[ipv6, 0x8847]", "0x8864", "0-0xffff") },
-		"length":    func() string { return pickWord(r, "0-100", "40", "1000-9000", "0-65535") },
+		"dst":        func() string { return pickWord(r, "192.0.2.0/25", "203.0.113.0/24", "128.0.0.0/1", "2001:db8::/33") },
+		"proto":      func() string { return pickWord(r, "tcp", "udp", "icmp", "[tcp, udp]", "0-100", "58") },
+		"sport":      func() string { return pickWord(r, "0-1023", "1024-65535", "53") },
+		"dport":      func() string { return pickWord(r, "[53, 443]", "5000-5999", "0") },
+		"dscp":       func() string { return pickWord(r, "ef", "[af11, af12, af13]", "0", "1-63") },
+		"vlan":       func() string { return pickWord(r, "0-4095", "1-100", "100") },
+		"pcp":        func() string { return pickWord(r, "0", "[1, 3, 5]", "2-7") },
+		"mark":       func() string { return pickWord(r, "0", "1-9") },
+		"ethertype":  func() string { return pickWord(r, "arp", "ipv4", "[ipv6, 0x8847]", "0x8864", "0-0xffff") },
+		"length":     func() string { return pickWord(r, "0-100", "40", "1000-9000", "0-65535") },
+		"inner-vlan": func() string { return pickWord(r, "0-4095", "100", "[7, 200-300]") },
+		"tcp-flags": func() string {
+			return pickWord(r, "syn", "ack", "syn+ack", "syn/syn+ack", "0/syn+fin+rst", "[fin, psh]", "0x10", "0-100")
+		},
+		"icmp-type": func() string {
+			return pickWord(r, "echo-request", "icmp:0-8", "icmp:3/4", "icmpv6:128-136", "[unreachable, icmp:11]", "icmp:0/0-127/3")
+		},
 	}
 	var parts []string
 	for _, key := range []string{
 		"src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark", "ethertype", "length",
+		"inner-vlan", "tcp-flags", "icmp-type",
 	} {
 		if r.IntN(6) == 0 {
 			parts = append(parts, key+": "+keys[key]())

@@ -97,6 +97,9 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if err != nil {
 		return err
 	}
+	if err := policy.Plan.InUserSpace(); err != nil {
+		return cli.ExplainIn(policy, err)
+	}
 	both := policy
 	policy = both.For(f.way.direction)
 	cfg, err := f.config(sharedClasses(policy.Plan))

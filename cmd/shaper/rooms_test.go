@@ -123,7 +123,7 @@ kerneltest: meter dataplane compiled nettest
 chaos: | tests: nettest
 gencaps:
 oracle:
-livetest: | tests: meter queue dataplane compiled pipeline replay bpf kernel changes tcpmodel storetest
+livetest: | tests: meter queue dataplane tap compiled pipeline replay bpf kernel changes tcpmodel storetest
 	nettest
 chrome:
 gate:

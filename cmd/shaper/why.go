@@ -59,6 +59,9 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 	if err != nil {
 		return err
 	}
+	if err := policy.Plan.InUserSpace(); err != nil {
+		return cli.ExplainIn(policy, err)
+	}
 	input, err := openInput(in, s.In)
 	if err != nil {
 		return err

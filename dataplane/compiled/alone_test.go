@@ -16,7 +16,8 @@ var bySource = []string{
 	"Envelope.Name",
 	"Meter.Rank",                                 // the order of flows
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // for WithRates
-	"Customers.Nested", // only lets Compile accept nested prefixes
+	"Customers.Cgroups", // of the kernel plane
+	"Customers.Nested",  // only lets Compile accept nested prefixes
 }
 
 // TestEachFieldAlone checks that each field of a policy changes its plan, also apart from the Sources,

@@ -97,7 +97,8 @@ func (l *errorList) checkMatch(m *dataplane.Match) {
 		for _, r := range *field.List(m) {
 			if r.First > r.Last {
 				l.add(m, field.Name,
-					fmt.Sprintf("range %d-%d is empty: put the smaller number first", r.First, r.Last))
+					fmt.Sprintf("range %s-%s is empty: put the smaller number first", number(field.Name, r.First),
+						number(field.Name, r.Last)))
 			} else if r.Last > field.Max {
 				l.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
 			}
@@ -105,6 +106,19 @@ func (l *errorList) checkMatch(m *dataplane.Match) {
 	}
 	l.checkPrefixes(m, "src", m.Src)
 	l.checkPrefixes(m, "dst", m.Dst)
+	for _, name := range m.Cgroups {
+		if reason := dataplane.InvalidCgroup(name); reason != "" {
+			l.add(m, "cgroup", fmt.Sprintf("%.200q %s", name, reason))
+		}
+	}
+}
+
+// number writes a value of a field in an error.
+func number(field string, v uint64) string {
+	if strings.HasSuffix(field, "mac") && v <= dataplane.MaxMAC {
+		return string(dataplane.AppendMAC(nil, v))
+	}
+	return fmt.Sprint(v)
 }
 
 func (l *errorList) checkPrefixes(m *dataplane.Match, name string, list []netip.Prefix) {
@@ -118,10 +132,10 @@ func (l *errorList) checkPrefixes(m *dataplane.Match, name string, list []netip.
 // invalidKey returns the reason why a key is invalid, or "".
 func invalidKey(k dataplane.Key) string {
 	switch {
-	case k.By > dataplane.ByHosts:
-		return "is unknown: use src, dst, flow, vlan, dscp or hosts"
-	case (k.V4 > 0 || k.V6 > 0) && k.By != dataplane.BySrc && k.By != dataplane.ByDst:
-		return "has a prefix length, but only src and dst can have one"
+	case k.By > dataplane.ByCgroup:
+		return "is unknown: use src, dst, flow, vlan, dscp, hosts, address, mac, [vlan, mac], mark or cgroup"
+	case (k.V4 > 0 || k.V6 > 0) && !k.By.HasPrefix():
+		return "has a prefix length, but only src, dst and address can have one"
 	case k.V4 > 32 || k.V6 > 128:
 		return "has a prefix length above 32 for IPv4 or 128 for IPv6"
 	}
@@ -254,5 +268,10 @@ func invalidName(name string) string {
 	return ""
 }
 
-// byAddress reports whether the customers of a key have prefixes.
-func byAddress(k dataplane.CustomerKey) bool { return k <= dataplane.ByDestination }
+// invalidFair is invalidKey for a key of a fair queue.
+func invalidFair(k dataplane.Key) string {
+	if k.By > dataplane.ByHosts && k.By <= dataplane.ByCgroup {
+		return "cannot be " + k.By.String() + ", a key of meters: use src, dst, flow, vlan, dscp or hosts"
+	}
+	return invalidKey(k)
+}

@@ -2,6 +2,7 @@ package compiled
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -33,10 +34,26 @@ type Tables struct {
 	Length Ranged[uint32]
 	Src    Addresses
 	Dst    Addresses
+	// Rare contains the vectors of the fields of dataplane.MatchFields after mark and length. Packets
+	// without the field have the value NoValue.
+	Rare    [NumRare]Ranged[uint64]
+	Cgroups Cgroups
+	hasRare bool
+}
+
+// NoValue is the value of a rare field of packets without it, above all values.
+const NoValue = 1<<64 - 1
+
+// Cgroups contains the vectors of cgroups, by path. A packet has the vector of the innermost cgroup that
+// contains its socket. Paths is nil if no match names a cgroup.
+type Cgroups struct {
+	Paths   []string
+	Vectors []uint32
+	None    uint32 // vector of packets without a cgroup, or with another one
 }
 
 // Indexes of Tables.Direct, which are those of dataplane.MatchFields. Mark and length follow: they have
-// 32 bits, so the classifier searches them.
+// 32 bits, so the classifier searches them. Then the rare fields follow.
 const (
 	protoTable = iota
 	sportTable
@@ -46,6 +63,10 @@ const (
 	pcpTable
 	ethertypeTable
 	numTables
+
+	firstRare = numTables + 2
+	// NumRare is the number of rare fields.
+	NumRare = 6
 )
 
 // Direct contains the vector of each value of a field, and a last one for packets without the
@@ -140,12 +161,33 @@ func (c *Classifier) search(p *dataplane.Packet, n int) int {
 	if c.Dst.V4.Bounds != nil {
 		found.add(c.Dst.vector(p.Kind, p.Dst))
 	}
+	if c.hasRare {
+		c.addRare(&found, p, n)
+	}
 	return c.firstMatch(found.list[:found.n])
 }
 
+// addRare adds the vectors of the rare fields, and of the cgroup, which packets of user space lack.
+func (c *Classifier) addRare(found *vectorSet, p *dataplane.Packet, n int) {
+	for i := range c.Rare {
+		r := &c.Rare[i]
+		if r.Bounds == nil {
+			continue
+		}
+		v, ok := dataplane.MatchFields[firstRare+i].Value(p, n)
+		if !ok {
+			v = NoValue
+		}
+		found.add(search64(r, v))
+	}
+	if c.Cgroups.Paths != nil {
+		found.add(c.Cgroups.None)
+	}
+}
+
 // maxVectors is the maximum number of vectors selected by a packet: one of Start, one for each
-// direct table, mark and length, and two addresses.
-const maxVectors = 1 + int(numTables) + 2 + 2
+// direct table, mark and length, two addresses, one for each rare field, and the cgroup.
+const maxVectors = 1 + int(numTables) + 2 + 2 + NumRare + 1
 
 // vectorSet contains the vectors selected by a packet.
 type vectorSet struct {
@@ -215,6 +257,15 @@ func search32(r *Ranged[uint32], v uint32) uint32 {
 		n -= half
 	}
 	return r.Offset[base]
+}
+
+// search64 is search32 for rare fields, without a jump table.
+func search64(r *Ranged[uint64], v uint64) uint32 {
+	i, found := slices.BinarySearch(r.Bounds, v)
+	if !found {
+		i--
+	}
+	return r.Offset[i]
 }
 
 // search128 is search32 for IPv6 addresses, without a jump table.

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"net/netip"
+	"path"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -31,6 +32,11 @@ func NewClassifier(matches []dataplane.Match) *Classifier {
 	b.Length = b.sweepField(&dataplane.MatchFields[numTables+1], matches)
 	b.Src = b.addressTables(matches, func(m *dataplane.Match) []netip.Prefix { return m.Src })
 	b.Dst = b.addressTables(matches, func(m *dataplane.Match) []netip.Prefix { return m.Dst })
+	for i := range b.Rare {
+		b.Rare[i] = b.sweepRare(&dataplane.MatchFields[firstRare+i], matches)
+		b.hasRare = b.hasRare || b.Rare[i].Bounds != nil
+	}
+	b.addCgroups(matches)
 	if len(matches) > 0 {
 		b.firstTakesAll, b.customersOnly = matches[0].MatchesAllIP(), matches[0].Customer
 	}
@@ -156,9 +162,9 @@ func (b *builder) sweepField(f *dataplane.MatchField, matches []dataplane.Match)
 			open = append(open, i)
 		}
 		for _, r := range list {
-			edges = append(edges, edge[uint32]{r.First, i, true})
+			edges = append(edges, edge[uint32]{uint32(r.First), i, true})
 			if r.Last < f.Max {
-				edges = append(edges, edge[uint32]{r.Last + 1, i, false})
+				edges = append(edges, edge[uint32]{uint32(r.Last) + 1, i, false})
 			}
 		}
 	}
@@ -166,6 +172,60 @@ func (b *builder) sweepField(f *dataplane.MatchField, matches []dataplane.Match)
 		return Ranged[uint32]{}
 	}
 	return b.sweep32(edges, open)
+}
+
+// sweepRare is sweepField for a rare field. Values above the largest have a vector too.
+func (b *builder) sweepRare(f *dataplane.MatchField, matches []dataplane.Match) Ranged[uint64] {
+	var edges []edge[uint64]
+	var open []int
+	for i := range matches {
+		list := f.Ranges(&matches[i])
+		if len(list) == 0 {
+			open = append(open, i)
+		}
+		for _, r := range list {
+			edges = append(edges, edge[uint64]{r.First, i, true}, edge[uint64]{r.Last + 1, i, false})
+		}
+	}
+	if len(open) == len(matches) {
+		return Ranged[uint64]{}
+	}
+	return sweep(b, 0, edges, open, cmp.Compare[uint64])
+}
+
+// addCgroups adds the vectors of all named cgroups: the matches that name it, or one above it.
+func (b *builder) addCgroups(matches []dataplane.Match) {
+	c := &b.Cgroups
+	for i := range matches {
+		c.Paths = append(c.Paths, matches[i].Cgroups...)
+	}
+	if c.Paths == nil {
+		return
+	}
+	b.hasRare = true
+	slices.Sort(c.Paths)
+	c.Paths = slices.Compact(c.Paths)
+	within := map[string][]int{} // matches by cgroup
+	open := make([]bool, len(matches))
+	for i := range matches {
+		open[i] = len(matches[i].Cgroups) == 0
+		for _, name := range matches[i].Cgroups {
+			within[name] = append(within[name], i)
+		}
+	}
+	for _, name := range c.Paths {
+		accepts := slices.Clone(open)
+		for at := name; ; at = path.Dir(at) {
+			for _, i := range within[at] {
+				accepts[i] = true
+			}
+			if at == "/" {
+				break
+			}
+		}
+		c.Vectors = append(c.Vectors, b.addVector(func(i int) bool { return accepts[i] }))
+	}
+	c.None = b.addVector(func(i int) bool { return open[i] })
 }
 
 // directTable returns the vector of each value of a field.

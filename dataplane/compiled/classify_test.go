@@ -74,7 +74,7 @@ func TestClassifierWithoutMatches(t *testing.T) {
 func TestClassifierMaxClasses(t *testing.T) {
 	matches := make([]dataplane.Match, MaxClasses)
 	for i := range matches {
-		matches[i].SPort = []dataplane.Range{{First: uint32(i), Last: uint32(i)}}
+		matches[i].SPort = []dataplane.Range{{First: uint64(i), Last: uint64(i)}}
 	}
 	c := NewClassifier(matches)
 	for _, port := range []uint16{0, 63, 64, 4031, 4032, MaxClasses - 1} {
@@ -131,7 +131,7 @@ func BenchmarkClassify(b *testing.B) {
 					Src: []netip.Prefix{netip.PrefixFrom(
 						netip.AddrFrom4([4]byte{10, byte(r.IntN(256)), byte(r.IntN(256))}), 24)},
 					Proto: []dataplane.Range{{First: frametest.ProtoTCP, Last: frametest.ProtoTCP}},
-					DPort: []dataplane.Range{{First: uint32(r.IntN(1 << 16)), Last: 0xffff}},
+					DPort: []dataplane.Range{{First: uint64(r.IntN(1 << 16)), Last: 0xffff}},
 				}
 			}
 			c := NewClassifier(matches)
@@ -222,7 +222,9 @@ func TestJumpShift(t *testing.T) {
 			1: 0, maxJumps - 3: 0, maxJumps - 2: 1, 2*maxJumps - 5: 1, 2*maxJumps - 4: 2, 1 << 30: 19,
 		} {
 			c := NewClassifier(
-				[]dataplane.Match{{Mark: []dataplane.Range{{First: first, Last: first + distance - 1}}}})
+				[]dataplane.Match{{Mark: []dataplane.Range{
+					{First: uint64(first), Last: uint64(first + distance - 1)},
+				}}})
 			if c.Mark.Shift != shift || c.Mark.Low != first-min(first, 1<<shift) {
 				t.Errorf("bounds %d and %d: steps of 1<<%d from %d on, want 1<<%d", first, first+distance,
 					c.Mark.Shift, c.Mark.Low, shift)
@@ -253,6 +255,8 @@ func TestTablesAreOfFields(t *testing.T) {
 	want := map[int]string{
 		protoTable: "proto", sportTable: "sport", dportTable: "dport", dscpTable: "dscp", vlanTable: "vlan",
 		pcpTable: "pcp", ethertypeTable: "ethertype", numTables: "mark", numTables + 1: "length",
+		firstRare: "inner-vlan", firstRare + 1: "tcp-flags", firstRare + 2: "icmp-type", firstRare + 3: "mac",
+		firstRare + 4: "src-mac", firstRare + NumRare - 1: "dst-mac",
 	}
 	if len(want) != len(dataplane.MatchFields) {
 		t.Fatalf("got %d fields, want %d", len(dataplane.MatchFields), len(want))

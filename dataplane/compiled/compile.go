@@ -122,7 +122,8 @@ func newCompiler() *compiler {
 		plan:   &Plan{},
 		stages: map[*dataplane.Meter]int{}, queues: map[*dataplane.Queue]int{},
 		links: map[*dataplane.Link]int{}, envelopes: map[*dataplane.Envelope]int{},
-		budgets: map[string]bool{}, twice: map[*dataplane.Budget]bool{}, checked: map[*dataplane.Action]bool{}, chain: map[*dataplane.Meter]bool{},
+		budgets: map[string]bool{}, twice: map[*dataplane.Budget]bool{},
+		checked: map[*dataplane.Action]bool{}, chain: map[*dataplane.Meter]bool{},
 	}
 }
 

@@ -71,7 +71,7 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 
 // checkFair adds the errors of the keys of a queue of a link.
 func (c *compiler) checkFair(object any, hosts, flows dataplane.Key) {
-	if reason := cmp.Or(invalidKey(flows), invalidKey(hosts)); reason != "" {
+	if reason := cmp.Or(invalidFair(flows), invalidFair(hosts)); reason != "" {
 		c.add(object, "fair", reason)
 	}
 	c.checkHosts(object, hosts, flows)

@@ -31,15 +31,15 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 	c.plan.Customers = out
 	out.Packets = slices.ContainsFunc(c.plan.Stages, func(s Stage) bool { return s.Customers && s.Packets })
 	switch {
-	case from.Key > dataplane.ByTwoVLANs:
-		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN or ByTwoVLANs")
+	case from.Key > dataplane.CustomerByCgroup:
+		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN, ByTwoVLANs, CustomerByMAC, CustomerByVLANMAC, CustomerByMark or CustomerByCgroup")
 		return
 	case len(from.List) > dataplane.MaxCustomers:
 		c.add(from, "file",
 			fmt.Sprintf("has %d customers: at most %d are allowed", len(from.List), dataplane.MaxCustomers))
 		return
 	}
-	if from.Nested && !byAddress(from.Key) {
+	if from.Nested && !from.Key.ByAddress() {
 		c.add(from, "nested", "is only for customers known by address")
 	}
 	indexes := map[*dataplane.ServicePlan]uint32{}
@@ -68,11 +68,12 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 		c.plantCustomers(out)
 		return
 	}
-	prefixes, vlans := 0, 0
+	c.checkCgroups(from)
+	prefixes, ids := 0, 0
 	for i := range from.List {
-		prefixes, vlans = prefixes+len(from.List[i].Prefixes), vlans+len(from.List[i].VLANs)
+		prefixes, ids = prefixes+len(from.List[i].Prefixes), ids+len(from.List[i].IDs)
 	}
-	out.table.vlan = newNumberTable[uint32](vlans)
+	out.table.ids = newNumberTable[uint64](ids)
 	table := tableBuilder{compiler: c, out: out, prefixes: make([]owned, 0, prefixes)}
 	for i := range from.List {
 		customer := &from.List[i]
@@ -171,12 +172,12 @@ func (b *tableBuilder) add(customer *dataplane.Customer, number uint32) {
 			"names must differ")
 	}
 	b.out.numbers[name] = number
-	if !byAddress(b.out.Key) {
-		b.addVLANs(customer, number)
+	if !b.out.Key.ByAddress() {
+		b.addIDs(customer, number)
 		return
 	}
-	if len(customer.VLANs) > 0 {
-		b.fail(customer, "vlan", "is given, but customers are known by address")
+	if len(customer.IDs) > 0 {
+		b.fail(customer, "ids", "are given, but customers are known by address")
 	}
 	for _, p := range customer.Prefixes {
 		switch a := p.Addr(); {
@@ -192,29 +193,58 @@ func (b *tableBuilder) add(customer *dataplane.Customer, number uint32) {
 	}
 }
 
-// addVLANs adds the VLANs of a customer.
-func (b *tableBuilder) addVLANs(customer *dataplane.Customer, number uint32) {
-	table := &b.out.table.vlan
-	if len(customer.Prefixes) > 0 {
-		b.fail(customer, "address", "is given, but customers are known by VLAN")
+// checkCgroups adds the errors of the cgroups of customers.
+func (c *compiler) checkCgroups(from *dataplane.Customers) {
+	if len(from.Cgroups) > 0 && from.Key != dataplane.CustomerByCgroup {
+		c.add(from, "cgroups", "are given, but customers are known by "+from.Key.String())
 	}
-	largest := uint32(1<<12 - 1)
-	if b.out.Key == dataplane.ByTwoVLANs {
-		largest = 1<<24 - 1
-	}
-	for _, id := range customer.VLANs {
-		switch other := table.find(id, hash32(id)); {
-		case id > largest:
-			b.fail(customer, "vlan", fmt.Sprintf("%d is above %d", id, largest))
-		case other != 0 && other != number:
-			text := fmt.Sprint(id)
-			if b.out.Key == dataplane.ByTwoVLANs {
-				text = fmt.Sprintf("%d, %d", id>>12, id&0xfff)
-			}
-			b.failBy(customer, other, "vlan",
-				fmt.Sprintf("%s belongs to customer %q too", text, b.name(other)), "")
+	seen := make(map[string]bool, len(from.Cgroups))
+	for _, name := range from.Cgroups {
+		if reason := dataplane.InvalidCgroup(name); reason != "" {
+			c.add(from, "cgroup", fmt.Sprintf("%.200q %s", name, reason))
 		}
-		table.set(id, hash32(id), number)
+		if seen[name] {
+			c.add(from, "cgroup", fmt.Sprintf("%.200q is listed twice", name))
+		}
+		seen[name] = true
+	}
+}
+
+// idLimits are the field and the largest number of the IDs of customers, by key.
+var idLimits = map[dataplane.CustomerKey]struct {
+	field   string
+	largest uint64
+}{
+	dataplane.ByOuterVLAN:       {"vlan", 1<<12 - 1},
+	dataplane.ByTwoVLANs:        {"vlan", 1<<24 - 1},
+	dataplane.CustomerByMAC:     {"mac", dataplane.MaxMAC},
+	dataplane.CustomerByVLANMAC: {"mac", 1<<60 - 1},
+	dataplane.CustomerByMark:    {"mark", 1<<32 - 1},
+}
+
+// addIDs adds the IDs of a customer.
+func (b *tableBuilder) addIDs(customer *dataplane.Customer, number uint32) {
+	table := &b.out.table.ids
+	if len(customer.Prefixes) > 0 {
+		b.fail(customer, "address", "is given, but customers are known by "+b.out.Key.String())
+	}
+	limit, known := idLimits[b.out.Key]
+	if !known {
+		limit.field, limit.largest = "cgroup", uint64(len(b.out.Source.Cgroups))-1
+	}
+	for _, id := range customer.IDs {
+		switch other := table.find(id, mix(id)); {
+		case !known && len(b.out.Source.Cgroups) == 0:
+			b.fail(customer, "cgroup", fmt.Sprintf("%d is no index of a cgroup: there are none", id))
+			continue
+		case id > limit.largest:
+			b.fail(customer, limit.field, fmt.Sprintf("%d is above %d", id, limit.largest))
+			continue
+		case other != 0 && other != number:
+			b.failBy(customer, other, limit.field, fmt.Sprintf("%s belongs to customer %q too",
+				b.out.Source.IDText(id), b.name(other)), "")
+		}
+		table.set(id, mix(id), number)
 	}
 }
 

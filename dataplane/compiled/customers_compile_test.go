@@ -33,7 +33,7 @@ func validVLANs(key dataplane.CustomerKey) func() *dataplane.Policy {
 		p := validCustomers()
 		p.Customers.Key = key
 		for i := range p.Customers.List {
-			p.Customers.List[i].Prefixes, p.Customers.List[i].VLANs = nil, []uint32{uint32(i)}
+			p.Customers.List[i].Prefixes, p.Customers.List[i].IDs = nil, []uint64{uint64(i)}
 		}
 		return p
 	}
@@ -78,8 +78,8 @@ func TestInvalidCustomers(t *testing.T) {
 		{"valid", validCustomers, func(*dataplane.Policy) {}, nil},
 		{"by VLAN", byVLAN, func(*dataplane.Policy) {}, nil},
 		{"by two VLANs", byTwo, func(*dataplane.Policy) {}, nil},
-		{"unknown key", validCustomers, func(p *dataplane.Policy) { p.Customers.Key = dataplane.ByTwoVLANs + 1 }, []string{
-			"key: is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN or ByTwoVLANs",
+		{"unknown key", validCustomers, func(p *dataplane.Policy) { p.Customers.Key = dataplane.CustomerByCgroup + 1 }, []string{
+			"key: is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN, ByTwoVLANs, CustomerByMAC, CustomerByVLANMAC, CustomerByMark or CustomerByCgroup",
 		}},
 		{"too many", validCustomers, func(p *dataplane.Policy) { p.Customers.List = make([]dataplane.Customer, dataplane.MaxCustomers+1) }, []string{
 			"file: has 1048577 customers: at most 1048576 are allowed",
@@ -132,15 +132,15 @@ func TestInvalidCustomers(t *testing.T) {
 			p.Customers.Nested, p.Customers.List[2].Prefixes = true,
 				frametest.Prefixes("0.0.0.0/0", "::/0", "192.0.2.8/29")
 		}, nil},
-		{"VLAN by address", validCustomers, first(func(c *dataplane.Customer) { c.VLANs = []uint32{1} }), []string{`customer "one": vlan: is given, but customers are known by address`}},
+		{"VLAN by address", validCustomers, first(func(c *dataplane.Customer) { c.IDs = []uint64{1} }), []string{`customer "one": ids: are given, but customers are known by address`}},
 
-		{"address by VLAN", byVLAN, address("192.0.2.1/32"), []string{`customer "one": address: is given, but customers are known by VLAN`}},
-		{"largest VLAN", byVLAN, first(func(c *dataplane.Customer) { c.VLANs = []uint32{4095, 0, 4095} }), nil},
-		{"VLAN above the largest", byVLAN, first(func(c *dataplane.Customer) { c.VLANs = []uint32{4096} }), []string{`customer "one": vlan: 4096 is above 4095`}},
-		{"largest pair", byTwo, first(func(c *dataplane.Customer) { c.VLANs = []uint32{1<<24 - 1} }), nil},
-		{"pair above the largest", byTwo, first(func(c *dataplane.Customer) { c.VLANs = []uint32{1 << 24} }), []string{`customer "one": vlan: 16777216 is above 16777215`}},
-		{"duplicate VLAN", byVLAN, first(func(c *dataplane.Customer) { c.VLANs = []uint32{2} }), []string{`customer "three": vlan: 2 belongs to customer "one" too`}},
-		{"duplicate pair", byTwo, list(func(l []dataplane.Customer) { l[0].VLANs, l[1].VLANs = []uint32{7<<12 | 9}, []uint32{7<<12 | 9} }), []string{
+		{"address by VLAN", byVLAN, address("192.0.2.1/32"), []string{`customer "one": address: is given, but customers are known by vlan`}},
+		{"largest VLAN", byVLAN, first(func(c *dataplane.Customer) { c.IDs = []uint64{4095, 0, 4095} }), nil},
+		{"VLAN above the largest", byVLAN, first(func(c *dataplane.Customer) { c.IDs = []uint64{4096} }), []string{`customer "one": vlan: 4096 is above 4095`}},
+		{"largest pair", byTwo, first(func(c *dataplane.Customer) { c.IDs = []uint64{1<<24 - 1} }), nil},
+		{"pair above the largest", byTwo, first(func(c *dataplane.Customer) { c.IDs = []uint64{1 << 24} }), []string{`customer "one": vlan: 16777216 is above 16777215`}},
+		{"duplicate VLAN", byVLAN, first(func(c *dataplane.Customer) { c.IDs = []uint64{2} }), []string{`customer "three": vlan: 2 belongs to customer "one" too`}},
+		{"duplicate pair", byTwo, list(func(l []dataplane.Customer) { l[0].IDs, l[1].IDs = []uint64{7<<12 | 9}, []uint64{7<<12 | 9} }), []string{
 			`customer "two": vlan: 7, 9 belongs to customer "one" too`,
 		}},
 
@@ -249,7 +249,7 @@ func TestManyInvalidCustomers(t *testing.T) {
 	p.Customers.List = nil
 	for i := range maxCustomerErrors + 500 {
 		p.Customers.List = append(p.Customers.List,
-			dataplane.Customer{Name: fmt.Sprint(i), Plan: p.Customers.Plans[0], VLANs: []uint32{1}})
+			dataplane.Customer{Name: fmt.Sprint(i), Plan: p.Customers.Plans[0], IDs: []uint64{1}})
 	}
 	p.Customers.Plans[1].Queue.Time = -1
 	p.Classes[1].Name = ""

@@ -57,21 +57,34 @@ func (c *Customers) Service(number uint32) *Service { return &c.Plans[c.Of[numbe
 // the packet counts as one of egress.
 func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
 	switch c.Key {
-	case dataplane.ByOuterVLAN:
-		if id, ok := p.VLAN(); ok {
-			return c.table.vlan.find(uint32(id), hash32(uint32(id)))
-		}
-		return 0
-	case dataplane.ByTwoVLANs:
-		if outer, inner, ok := p.TwoVLANs(); ok {
-			id := uint32(outer)<<12 | uint32(inner)
-			return c.table.vlan.find(id, hash32(id))
-		}
-		return 0
 	case dataplane.BySource:
 		return c.table.find(p.Kind, p.Src)
+	case dataplane.ByInside, dataplane.ByDestination:
+		return c.table.find(p.Kind, p.Dst)
 	}
-	return c.table.find(p.Kind, p.Dst)
+	if id, ok := idOf(c.Key, p); ok {
+		return c.table.ids.find(id, mix(id))
+	}
+	return 0
+}
+
+// idOf returns the number in a packet that identifies its customer, as in dataplane.Customer.IDs.
+func idOf(key dataplane.CustomerKey, p *dataplane.Packet) (id uint64, ok bool) {
+	switch key {
+	case dataplane.ByOuterVLAN:
+		v, ok := p.VLAN()
+		return uint64(v), ok
+	case dataplane.ByTwoVLANs:
+		outer, inner, ok := p.TwoVLANs()
+		return uint64(outer)<<12 | uint64(inner), ok
+	case dataplane.CustomerByMAC:
+		return p.InsideMAC()
+	case dataplane.CustomerByVLANMAC:
+		return p.VLANAndMAC()
+	case dataplane.CustomerByMark:
+		return uint64(p.Mark), true
+	}
+	return 0, false // of a cgroup, which only the kernel knows
 }
 
 // ByAddress returns the number of the customer with the longest prefix that contains an address, or 0.
@@ -84,8 +97,8 @@ func (c *Customers) ByAddress(a netip.Addr) uint32 {
 	return c.table.find(dataplane.IPv6, addr)
 }
 
-// ByVLAN returns the number of the customer of a VLAN ID, for dataplane.ByTwoVLANs outer<<12 | inner, or 0.
-func (c *Customers) ByVLAN(id uint32) uint32 { return c.table.vlan.find(id, hash32(id)) }
+// ByID returns the number of the customer with a number in its dataplane.Customer.IDs, or 0.
+func (c *Customers) ByID(id uint64) uint32 { return c.table.ids.find(id, mix(id)) }
 
 // CustomerService is a customer, by name, with its plan.
 type CustomerService struct {

@@ -16,7 +16,7 @@ type CustomerChange struct {
 	Before *dataplane.Customer // before the change; nil: the customer is new
 	After  *dataplane.Customer // after the change; nil: the customer is removed
 	Plan   *Service            // after the change; nil: the customer is removed
-	InTree bool                // the plan before or after has its queue in a tree of links: a reload is needed
+	InTree bool                // the plan before or after has its queue in a tree of links: reload
 }
 
 // Roster is a copy of a plan's customers that changes in place. A change takes microseconds, whatever the
@@ -88,7 +88,7 @@ func (r *Roster) Of(p netip.Prefix) string {
 // Conflict is a key of a customer that another customer has.
 type Conflict struct {
 	Prefix netip.Prefix // of the new customer; for a key by address
-	VLAN   uint32       // otherwise
+	ID     uint64       // otherwise
 	Owner  string       // name of the other customer
 	Reason string
 }
@@ -97,14 +97,10 @@ type Conflict struct {
 // contains it or lies inside. It does not compare the customer with itself.
 func (r *Roster) Conflicts(c *dataplane.Customer, report func(Conflict)) {
 	table, own := &r.customers.table, r.customers.numbers[c.Name]
-	for _, id := range c.VLANs {
-		if other := table.vlan.find(id, hash32(id)); other != 0 && other != own {
-			text := fmt.Sprint(id)
-			if r.customers.Key == dataplane.ByTwoVLANs {
-				text = fmt.Sprintf("%d, %d", id>>12, id&0xfff)
-			}
-			reason := fmt.Sprintf("%s belongs to customer %q", text, r.Owner(other))
-			report(Conflict{VLAN: id, Owner: r.Owner(other), Reason: reason})
+	for _, id := range c.IDs {
+		if other := table.ids.find(id, mix(id)); other != 0 && other != own {
+			reason := fmt.Sprintf("%s belongs to customer %q", r.customers.Source.IDText(id), r.Owner(other))
+			report(Conflict{ID: id, Owner: r.Owner(other), Reason: reason})
 		}
 	}
 	for _, p := range c.Prefixes {
@@ -129,10 +125,11 @@ func (r *Roster) Conflicts(c *dataplane.Customer, report func(Conflict)) {
 // Check returns the errors of a customer alone, as Compile reports them: those of its name and of its keys.
 func (r *Roster) Check(c *dataplane.Customer) error {
 	source := dataplane.Customers{
-		Key: r.customers.Source.Key, Nested: r.customers.Source.Nested, List: []dataplane.Customer{*c},
+		Key: r.customers.Source.Key, Nested: r.customers.Source.Nested, Cgroups: r.customers.Source.Cgroups,
+		List: []dataplane.Customer{*c},
 	}
 	out := &Customers{Key: source.Key, Source: &source, Of: make([]uint32, 1), numbers: map[string]uint32{}}
-	out.table.vlan = newNumberTable[uint32](len(c.VLANs))
+	out.table.ids = newNumberTable[uint64](len(c.IDs))
 	b := tableBuilder{compiler: newCompiler(), out: out}
 	b.add(&source.List[0], 1)
 	b.finish(source.Nested)
@@ -160,8 +157,8 @@ func (r *Roster) Put(c *dataplane.Customer, plan *Service) (number uint32, added
 	}
 	(*list)[number-1], r.services[number-1] = *c, plan
 	r.customers.numbers[c.Name] = number
-	for _, id := range c.VLANs {
-		r.customers.table.vlan.add(id, number, hash32)
+	for _, id := range c.IDs {
+		r.customers.table.ids.add(id, number, mix)
 	}
 	for _, p := range c.Prefixes {
 		r.customers.table.add(p, number)
@@ -185,8 +182,8 @@ func (r *Roster) Remove(name string) uint32 {
 
 // removeKeys removes the keys of a customer from the table.
 func (r *Roster) removeKeys(c *dataplane.Customer) {
-	for _, id := range c.VLANs {
-		r.customers.table.vlan.remove(id, hash32)
+	for _, id := range c.IDs {
+		r.customers.table.ids.remove(id, mix)
 	}
 	for _, p := range c.Prefixes {
 		r.customers.table.remove(p)
@@ -263,7 +260,8 @@ func (r *Roster) Plan(p *Plan, source *dataplane.Policy) *Plan {
 		}
 		if c := p.upward().Customers; c != p.Customers {
 			upward.Source = &dataplane.Customers{
-				Key: c.Source.Key, Nested: c.Source.Nested, Plans: c.Source.Plans, List: list,
+				Key: c.Source.Key, Nested: c.Source.Nested, Cgroups: c.Source.Cgroups, Plans: c.Source.Plans,
+				List: list,
 			}
 		}
 		up.Customers, up.Up = &upward, nil
@@ -274,7 +272,7 @@ func (r *Roster) Plan(p *Plan, source *dataplane.Policy) *Plan {
 
 // clone returns a copy of the table.
 func (t *customerTable) clone() customerTable {
-	return customerTable{cloneLengths(t.v4), cloneLengths(t.v6), cloneLengths(t.nets), t.vlan.clone()}
+	return customerTable{cloneLengths(t.v4), cloneLengths(t.v6), cloneLengths(t.nets), t.ids.clone()}
 }
 
 func cloneLengths[K comparable](list []byLength[K]) []byLength[K] {
@@ -296,7 +294,7 @@ func (t *customerTable) renumber(to []uint32) {
 	for i := range t.nets {
 		t.nets[i].number.renumber(to)
 	}
-	t.vlan.renumber(to)
+	t.ids.renumber(to)
 }
 
 // add adds a prefix of a customer.

@@ -36,7 +36,7 @@ func (w *rosterWorld) customer(name string) dataplane.Customer {
 		if w.key == dataplane.ByDestination {
 			c.Prefixes = append(c.Prefixes, w.prefix())
 		} else {
-			c.VLANs = append(c.VLANs, uint32(w.IntN(40)))
+			c.IDs = append(c.IDs, uint64(w.IntN(40)))
 		}
 	}
 	return c
@@ -57,8 +57,8 @@ func owners(c *Customers) (out []string) {
 		}
 		out = append(out, c.Source.List[number-1].Name)
 	}
-	for id := range uint32(40) {
-		name(c.table.vlan.find(id, hash32(id)))
+	for id := range uint64(40) {
+		name(c.table.ids.find(id, mix(id)))
 	}
 	for i := range 2 * 64 {
 		name(c.table.find(dataplane.IPv4, dataplane.Addr{Lo: uint64(10<<24 + i/64<<8 + i%64)}))
@@ -98,7 +98,8 @@ func TestRoster(t *testing.T) {
 			c := w.customer(name)
 			found := 0
 			roster.Conflicts(&c, func(Conflict) { found++ })
-			next := slices.DeleteFunc(roster.List(), func(c dataplane.Customer) bool { return c.Name == name })
+			named := func(c dataplane.Customer) bool { return c.Name == name }
+			next := slices.DeleteFunc(roster.List(), named)
 			_, err := Compile(w.policy(append(next, c)))
 			if alone := roster.Check(&c); (err != nil) != (found > 0 || alone != nil) {
 				t.Fatalf("%+v: compile says %v, the roster %d conflicts and %v", c, err, found, alone)
@@ -144,14 +145,15 @@ func TestRoster(t *testing.T) {
 // TestRosterFaults compares the errors of a customer alone with those of Compile.
 func TestRosterFaults(t *testing.T) {
 	plan := frametest.BucketPlan("a", 1000)
-	base, err := Compile(frametest.CustomersPolicy(&dataplane.Customers{Plans: []*dataplane.ServicePlan{plan}}))
+	empty := dataplane.Customers{Plans: []*dataplane.ServicePlan{plan}}
+	base, err := Compile(frametest.CustomersPolicy(&empty))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []dataplane.Customer{
 		{Plan: plan},
 		{Name: "a\n", Plan: plan},
-		{Name: "a", Plan: plan, VLANs: []uint32{1}},
+		{Name: "a", Plan: plan, IDs: []uint64{1}},
 		{Name: "a", Plan: plan, Prefixes: []netip.Prefix{{}}},
 		{Name: "a", Plan: plan, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}},
 		{Name: "a", Plan: plan, Prefixes: frametest.Prefixes("10.0.0.0/24", "10.0.0.1/32")},

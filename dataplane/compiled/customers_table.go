@@ -11,7 +11,7 @@ type customerTable struct {
 	v4   []byLength[uint32]         // the longest first
 	v6   []byLength[dataplane.Addr] // of more than 64 bits
 	nets []byLength[uint64]         // IPv6 prefixes of at most 64 bits
-	vlan numberTable[uint32]        // by ID, or outer<<12 | inner
+	ids  numberTable[uint64]        // by Customer.IDs
 }
 
 // byLength holds the customers' prefixes of one length.

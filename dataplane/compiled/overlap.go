@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -15,19 +16,20 @@ func (c *Classifier) MayCover(m *dataplane.Match) iter.Seq[int] {
 	found.add(c.Start[len(c.Start)-1]) // all matches
 	for f, t := range c.Direct {
 		if list := dataplane.MatchFields[f].Ranges(m); t != nil && len(list) > 0 {
-			found.add(t.vector(list[0].First, true))
+			found.add(t.vector(uint32(list[0].First), true))
 		} else if t != nil {
 			found.add(t.vector(0, false)) // matches without such a list
 		}
 	}
 	if len(m.Mark) > 0 && c.Mark.Bounds != nil {
-		found.add(search32(&c.Mark, m.Mark[0].First))
+		found.add(search32(&c.Mark, uint32(m.Mark[0].First)))
 	}
 	if len(m.Length) > 0 && c.Length.Bounds != nil {
-		found.add(search32(&c.Length, m.Length[0].First))
+		found.add(search32(&c.Length, uint32(m.Length[0].First)))
 	}
 	found.addPrefixes(&c.Src, m.Src)
 	found.addPrefixes(&c.Dst, m.Dst)
+	c.addFirstRare(&found, m)
 	return func(yield func(int) bool) {
 		for w := 1; w < c.Stride; w++ {
 			word := ^uint64(0)
@@ -39,6 +41,31 @@ func (c *Classifier) MayCover(m *dataplane.Match) iter.Seq[int] {
 					return
 				}
 			}
+		}
+	}
+}
+
+// addFirstRare adds the vectors of the first entries of the rare fields and of the cgroups of a match, or of
+// the matches without one.
+func (c *Classifier) addFirstRare(found *vectorSet, m *dataplane.Match) {
+	for i := range c.Rare {
+		if c.Rare[i].Bounds == nil {
+			continue
+		}
+		v := uint64(NoValue)
+		if list := *dataplane.MatchFields[firstRare+i].List(m); len(list) > 0 {
+			v = list[0].First
+		}
+		found.add(search64(&c.Rare[i], v))
+	}
+	g := &c.Cgroups
+	switch at, known := 0, false; {
+	case g.Paths == nil:
+	case len(m.Cgroups) == 0:
+		found.add(g.None)
+	default:
+		if at, known = slices.BinarySearch(g.Paths, m.Cgroups[0]); known {
+			found.add(g.Vectors[at])
 		}
 	}
 }

@@ -27,6 +27,8 @@ type Plan struct {
 	Trees            []Tree     // in the order of their roots
 	Classifier       *Classifier
 	Customers        *Customers // nil: no customers
+	// Direction of the packets, chosen by For: Packet.Direction
+	Direction dataplane.Direction
 
 	// for packets from the customers, with the same parts in the same order; nil: the same plan. See For
 	Up *Plan
@@ -248,16 +250,21 @@ func (p *Plan) Upward(d dataplane.Direction) bool {
 	return d == dataplane.Ingress
 }
 
-// For returns the plan for packets of one direction: p or Up. With customers ByInside it is a copy
-// finding them by the address of that direction.
+// For returns the plan for packets of one direction: p or Up. If a part of the policy is of the inner side,
+// it is a copy with this direction. Customers ByInside are then found by the address of that direction.
 func (p *Plan) For(d dataplane.Direction) *Plan {
 	if p.Up != nil && p.Upward(d) {
 		p = p.Up
 	}
-	if p.Customers == nil || p.Customers.Key != dataplane.ByInside {
+	inside := p.Customers != nil && p.Customers.Key == dataplane.ByInside
+	if !inside && (p.Direction == d || !p.directed()) {
 		return p
 	}
-	plan, customers := *p, *p.Customers
+	plan := *p
+	if plan.Direction = d; !inside {
+		return &plan
+	}
+	customers := *p.Customers
 	customers.Key = [...]dataplane.CustomerKey{
 		dataplane.Egress: dataplane.ByDestination, dataplane.Ingress: dataplane.BySource,
 	}[d]

@@ -122,7 +122,7 @@ var invalid = []struct {
 	}},
 	{"unknown key", "per", "is unknown", func(p *dataplane.Policy) any {
 		m := p.Classes[0].Meter
-		m.Per = dataplane.Key{By: dataplane.ByHosts + 1}
+		m.Per = dataplane.Key{By: dataplane.ByCgroup + 1}
 		return m
 	}},
 	{"key of fair queues", "per", "fair queues only", func(p *dataplane.Policy) any {
@@ -130,12 +130,12 @@ var invalid = []struct {
 		m.Per = dataplane.Key{By: dataplane.ByHosts}
 		return m
 	}},
-	{"IPv4 prefix of a flow", "per", "only src and dst", func(p *dataplane.Policy) any {
+	{"IPv4 prefix of a flow", "per", "only src, dst and address", func(p *dataplane.Policy) any {
 		m := p.Classes[0].Meter
 		m.Per = dataplane.Key{By: dataplane.ByFlow, V4: 1}
 		return m
 	}},
-	{"IPv6 prefix of a VLAN", "per", "only src and dst", func(p *dataplane.Policy) any {
+	{"IPv6 prefix of a VLAN", "per", "only src, dst and address", func(p *dataplane.Policy) any {
 		m := p.Classes[0].Meter
 		m.Per = dataplane.Key{By: dataplane.ByVLAN, V6: 1}
 		return m
@@ -226,7 +226,18 @@ var invalid = []struct {
 	{"CoDel", "codel", "target", func(p *dataplane.Policy) any { q := p.Classes[0].Red.Queue; q.CoDel.Target = 1; return q }},
 	{"priority without a link", "rate", "priority or weight", func(p *dataplane.Policy) any { q := p.Classes[0].Red.Queue; q.Priority = 1; return q }},
 	{"weight without a link", "rate", "priority or weight", func(p *dataplane.Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
-	{"unknown key of a fair queue", "fair", "is unknown", func(p *dataplane.Policy) any { q := linked(p); q.Fair.By = dataplane.ByHosts + 1; return q }},
+	{"unknown key of a fair queue", "fair", "is unknown", func(p *dataplane.Policy) any { q := linked(p); q.Fair.By = dataplane.ByCgroup + 1; return q }},
+	{"key of meters for a fair queue", "fair", "cannot be mac, a key of meters", func(p *dataplane.Policy) any { q := linked(p); q.Fair.By = dataplane.ByMAC; return q }},
+	{"relative cgroup", "cgroup", "must begin with /", func(p *dataplane.Policy) any {
+		m := &p.Classes[0].Match
+		m.Cgroups = []string{"a/b"}
+		return m
+	}},
+	{"MAC address of more than 48 bits", "src-mac", "281474976710656 is above 281474976710655", func(p *dataplane.Policy) any {
+		m := &p.Classes[0].Match
+		m.SrcMAC = []dataplane.Range{{First: 1 << 48, Last: 1 << 48}}
+		return m
+	}},
 	{"fair queue without a link", "fair", "needs a queue of a link", func(p *dataplane.Policy) any { q := p.Classes[0].Red.Queue; q.Fair.By = dataplane.BySrc; return q }},
 	{"queue with a rate too fine on a link", "rate", "too fine", func(p *dataplane.Policy) any {
 		q := linked(p)

@@ -164,7 +164,7 @@ func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.Length.Accepts(d.LinkType); err != nil {
+	if err := plan.Accepts(d.LinkType); err != nil {
 		return nil, err
 	}
 	if cfg.Hook == XDP && cfg.Direction == Egress {

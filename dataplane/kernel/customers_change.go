@@ -8,12 +8,12 @@ import (
 )
 
 // ChangeCustomers adds, replaces and removes customers of the attached program, all or none. It takes
-// milliseconds, whatever the number of customers. Others are not affected: each packet finds its customer, and
-// no packet is metered twice or not at all. A replaced customer keeps its tokens and counters. A new one is
-// full; no packet of an earlier customer meets its state. The plans are those for the shaper's direction.
+// milliseconds, whatever the number of customers. Others are not affected: each packet finds its customer,
+// and no packet is metered twice or not at all. A replaced customer keeps its tokens and counters. A new one
+// is full; no packet of an earlier customer meets its state. The plans are those for the shaper's direction.
 //
-// The errors are those of SetCustomerPlans. With ErrNoRoom nothing changed: reload the shaper with a plan that
-// has these customers.
+// The errors are those of SetCustomerPlans. With ErrNoRoom nothing changed: reload the shaper with a plan
+// that has these customers.
 func (s *Shaper) ChangeCustomers(list []compiled.CustomerChange) error {
 	change, unlocked, err := s.lockToSet()
 	if err != nil {

@@ -111,7 +111,7 @@ func (i *installation) encodePlan() (err error) {
 	if i.device, err = iface.ByIndex(i.s.Identity()); err != nil {
 		return err
 	}
-	if err := i.plan.Length.Accepts(i.device.LinkType); err != nil {
+	if err := i.plan.Accepts(i.device.LinkType); err != nil {
 		return err
 	}
 	if i.image, err = image.EncodeFor(i.next, i.plan, i.s.encoded); err != nil {

@@ -20,7 +20,8 @@ var beyondPackets = []string{
 	"Policy.Meters", "Policy.Queues", "Policy.Links", "Policy.Envelopes", "Customers.Plans", // lists of names
 	"TokenBucket.GCRA",                           // the name of a token bucket
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // read when a rate changes
-	"Customers.Nested",  // allows customers
+	"Customers.Nested",                   // allows customers
+	"Match.Cgroups", "Customers.Cgroups", // of the kernel
 	"Meter.Idle",        // of a full table
 	"Early.Probability", // the setting is 2^-24 larger
 	"Budget.Once",       // of packets that pass several pipelines; the TAP plane refuses it

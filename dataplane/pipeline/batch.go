@@ -55,6 +55,7 @@ func (l *Pipeline) processParsed(packets []dataplane.Packet, verdicts []dataplan
 // cache misses of several packets overlap.
 func (l *Pipeline) classifyCustomers(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
 	for i := range packets {
+		packets[i].Direction = l.plan.Direction
 		packets[i].Customer = l.plan.Customers.CustomerOf(&packets[i])
 	}
 	for i := range packets {

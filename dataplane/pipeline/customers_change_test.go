@@ -47,10 +47,13 @@ func TestChangeCustomers(t *testing.T) {
 				}
 				plan := r.IntN(len(plans))
 				address := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(20))})
+				contains := func(p netip.Prefix) bool { return p.Contains(address) }
 				used := slices.ContainsFunc(list, func(c dataplane.Customer) bool {
-					return c.Name != name && slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) })
+					return c.Name != name && slices.ContainsFunc(c.Prefixes, contains)
 				})
-				after := dataplane.Customer{Name: name, Plan: plans[plan], Prefixes: []netip.Prefix{netip.PrefixFrom(address, 32)}}
+				after := dataplane.Customer{
+					Name: name, Plan: plans[plan], Prefixes: []netip.Prefix{netip.PrefixFrom(address, 32)},
+				}
 				switch {
 				case k >= 0 && r.IntN(2) == 0:
 					kinds["removed"]++

@@ -101,10 +101,10 @@ func TestCustomerOf(t *testing.T) {
 
 // TestCustomerOfVLANs has packets with up to three tags.
 func TestCustomerOfVLANs(t *testing.T) {
-	compile := func(key dataplane.CustomerKey, vlan uint32) *compiled.Customers {
+	compile := func(key dataplane.CustomerKey, vlan uint64) *compiled.Customers {
 		list := []dataplane.Customer{
 			{Name: "other", Plan: frametest.BucketPlan("p", 1500)},
-			{Name: "a", VLANs: []uint32{vlan}, Plan: frametest.BucketPlan("p", 1500)},
+			{Name: "a", IDs: []uint64{vlan}, Plan: frametest.BucketPlan("p", 1500)},
 		}
 		plan, err := compiled.Compile(frametest.CustomersPolicy(&dataplane.Customers{Key: key, List: list}))
 		if plan == nil {
@@ -114,7 +114,7 @@ func TestCustomerOfVLANs(t *testing.T) {
 	}
 	for _, test := range []struct {
 		key  dataplane.CustomerKey
-		vlan uint32
+		vlan uint64
 		tags []uint16
 		want uint32
 	}{

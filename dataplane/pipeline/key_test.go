@@ -272,8 +272,13 @@ func TestKeyString(t *testing.T) {
 		{By: dataplane.ByDst, V4: 24, V6: 64}:  "dst/24,64",
 		{By: dataplane.BySrc, V6: 64}:          "src/32,64",
 		{By: dataplane.BySrc, V4: 1, V6: 1}:    "src/1,1",
-		{By: dataplane.ByHosts + 1}:            "KeyField(7)",
-		{By: dataplane.ByHosts + 1, V4: 1}:     "KeyField(7)/1",
+		{By: dataplane.ByAddress, V4: 24}:      "address/24",
+		{By: dataplane.ByMAC}:                  "mac",
+		{By: dataplane.ByVLANMAC}:              "[vlan, mac]",
+		{By: dataplane.ByMark}:                 "mark",
+		{By: dataplane.ByCgroup}:               "cgroup",
+		{By: dataplane.ByCgroup + 1}:           "KeyField(12)",
+		{By: dataplane.ByCgroup + 1, V4: 1}:    "KeyField(12)/1",
 		{By: dataplane.BySrc, V4: 32, V6: 128}: "src/32,128",
 	} {
 		if got := key.String(); got != want {

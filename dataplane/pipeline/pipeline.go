@@ -99,8 +99,8 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 func (l *Pipeline) Plan() *compiled.Plan { return l.plan }
 
 // Accepts returns an error if the policy cannot meter packets of a link type, see
-// dataplane.LengthRule.Accepts.
-func (l *Pipeline) Accepts(link dataplane.LinkType) error { return l.plan.Length.Accepts(link) }
+// compiled.Plan.Accepts.
+func (l *Pipeline) Accepts(link dataplane.LinkType) error { return l.plan.Accepts(link) }
 
 // Process applies the policy to one packet: parse, classify, meter, act. It writes the
 // verdict to v and marks into p.Data. The pipeline's clock is the largest p.Time so far;
@@ -113,7 +113,7 @@ func (l *Pipeline) Process(p *dataplane.Packet, v *dataplane.Verdict) {
 
 // classify is the part of Process that depends on nothing but the parsed packet and the clock.
 func (l *Pipeline) classify(p *dataplane.Packet, v *dataplane.Verdict) {
-	p.Customer = 0
+	p.Customer, p.Direction = 0, l.plan.Direction
 	if l.customers != nil {
 		p.Customer = l.plan.Customers.CustomerOf(p)
 	}

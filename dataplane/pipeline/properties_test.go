@@ -204,7 +204,7 @@ func TestExplainIsProcess(t *testing.T) {
 				{Params: flow, Envelope: envelope, Rank: 1, Then: &dataplane.Meter{Params: meter.SRTCM{CIR: frametest.Mega, CBS: 2000, EBS: 500}, Aware: true}},
 			} {
 				list[j].Match, list[j].Meter = dataplane.Match{
-					DSCP: []dataplane.Range{{First: uint32(9 * j), Last: uint32(9*j + 8)}},
+					DSCP: []dataplane.Range{{First: uint64(9 * j), Last: uint64(9*j + 8)}},
 				}, m
 			}
 			policy = &dataplane.Policy{Classes: list}

@@ -29,7 +29,7 @@ func workload(t testing.TB) (*Pipeline, [][]byte) {
 		Bytes: 30_000, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond},
 	}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)}}
 	policy := &dataplane.Policy{}
-	for i := range uint32(15) {
+	for i := range uint64(15) {
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name: fmt.Sprint(i),
 			Match: dataplane.Match{

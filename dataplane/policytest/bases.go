@@ -185,7 +185,7 @@ func Bases() []Base {
 				})
 		}},
 		{"customers with queues", func() *dataplane.Policy {
-			return withCustomers(dataplane.ByOuterVLAN, dataplane.Customer{VLANs: []uint32{5}},
+			return withCustomers(dataplane.ByOuterVLAN, dataplane.Customer{IDs: []uint64{5}},
 				&dataplane.ServicePlan{Queue: &queue.Config{Rate: rate, Time: 50 * time.Millisecond}})
 		}},
 	}
@@ -199,6 +199,12 @@ func Bases() []Base {
 		rest := &dataplane.Queue{Name: "rest", Link: ap, Config: queue.Config{Packets: 100}}
 		p.Links, p.Queues = []*dataplane.Link{site, ap}, []*dataplane.Queue{rest}
 		p.Classes[1].Green = &dataplane.Action{Queue: rest}
+		return p
+	}})
+	bases = append(bases, Base{"customers by cgroup", func() *dataplane.Policy {
+		p := withCustomers(dataplane.CustomerByCgroup, dataplane.Customer{IDs: []uint64{0}},
+			&dataplane.ServicePlan{Params: meter.TokenBucket{Rate: rate, Burst: burst}})
+		p.Customers.Cgroups = []string{"/"}
 		return p
 	}})
 	bases = append(bases, inBothDirections()...)

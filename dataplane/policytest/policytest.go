@@ -138,7 +138,7 @@ func candidates(v reflect.Value) (out []reflect.Value) {
 			out = append(out, reflect.ValueOf(x).Convert(t))
 		}
 	}
-	one := func(first, last uint32) []dataplane.Range { return []dataplane.Range{{First: first, Last: last}} }
+	one := func(first, last uint64) []dataplane.Range { return []dataplane.Range{{First: first, Last: last}} }
 	switch x := v.Interface().(type) {
 	case meter.Rate:
 		add(meter.BitRate(8_000_000), meter.BitRate(800_000), meter.Per(100, time.Second))
@@ -151,8 +151,10 @@ func candidates(v reflect.Value) (out []reflect.Value) {
 	case []netip.Prefix:
 		add([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
 			[]netip.Prefix{netip.MustParsePrefix("2001:db8:7::/48")})
-	case []uint32:
-		add([]uint32{7}, []uint32{7<<12 | 8})
+	case []uint64:
+		add([]uint64{7}, []uint64{7<<12 | 8})
+	case []string:
+		add([]string{"/"}, []string{"/", "/none"})
 	case []dataplane.Mark:
 		for f := dataplane.Field(0); f.String() != fmt.Sprintf("Field(%d)", f); f++ {
 			add([]dataplane.Mark{{Field: f, Value: 1}})

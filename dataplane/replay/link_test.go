@@ -24,7 +24,7 @@ func sharedLink(t testing.TB) Go {
 	to := func(priority int, cfg queue.Config) *dataplane.Action {
 		return &dataplane.Action{Queue: &dataplane.Queue{Config: cfg, Link: link, Priority: priority}}
 	}
-	dscp := func(v uint32) dataplane.Match {
+	dscp := func(v uint64) dataplane.Match {
 		return dataplane.Match{DSCP: []dataplane.Range{{First: v, Last: v}}}
 	}
 	return newPipeline(

@@ -189,10 +189,10 @@ func Address(k dataplane.PacketKind, a dataplane.Addr) netip.Addr {
 
 // Values returns ranges of one value each.
 // values returns a range for each value.
-func Values(values ...uint32) []dataplane.Range {
+func Values[T int | uint8 | uint16 | uint32 | uint64](values ...T) []dataplane.Range {
 	list := make([]dataplane.Range, len(values))
 	for i, v := range values {
-		list[i] = dataplane.Range{First: v, Last: v}
+		list[i] = dataplane.Range{First: uint64(v), Last: uint64(v)}
 	}
 	return list
 }

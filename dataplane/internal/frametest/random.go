@@ -55,8 +55,8 @@ func RandomAction(r *rand.Rand, queues []*dataplane.Queue) *dataplane.Action {
 }
 
 // EvenVLANs are half of the VLANs of random frames.
-var EvenVLANs = func() (list []uint32) {
-	for id := uint32(0); id < 4096; id += 2 {
+var EvenVLANs = func() (list []uint64) {
+	for id := uint64(0); id < 4096; id += 2 {
 		list = append(list, id)
 	}
 	return list
@@ -69,7 +69,7 @@ func RandomPolicy(r *rand.Rand, aware bool, from func() dataplane.PreColor) *dat
 		Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(80),
 	}, Customers: &dataplane.Customers{
 		Key:  dataplane.ByOuterVLAN,
-		List: []dataplane.Customer{{Name: "even", VLANs: EvenVLANs, Plan: BucketPlan("p", 1500)}},
+		List: []dataplane.Customer{{Name: "even", IDs: EvenVLANs, Plan: BucketPlan("p", 1500)}},
 	}}
 	meters := []*dataplane.Meter{nil, RandomMeter(r, aware), RandomMeter(r, aware), RandomMeter(r, aware)}
 	for _, m := range meters[1:] {

@@ -1,6 +1,7 @@
 package frametest
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -34,11 +35,17 @@ type Sample struct {
 	Ethertype    uint16 // 0: none, an unknown link type
 	Customer     bool
 	Length       int
+
+	SrcMAC, DstMAC uint64
+	Twice          bool // two VLAN tags
+	Inner          uint16
+	TCPFlags       uint8
+	ICMPType       uint16 // type and code, of ICMP and ICMPv6
 }
 
 // Matches reports whether the sample matches m.
 func (s *Sample) Matches(m *dataplane.Match) bool {
-	holds := func(list []dataplane.Range, has bool, value uint32) bool {
+	holds := func(list []dataplane.Range, has bool, value uint64) bool {
 		if len(list) == 0 {
 			return true
 		}
@@ -53,7 +60,8 @@ func (s *Sample) Matches(m *dataplane.Match) bool {
 	if m.Customer && !s.Customer {
 		return false
 	}
-	matchesNonIP := len(m.EtherType) + len(m.VLAN) + len(m.PCP) + len(m.Length)
+	matchesNonIP := len(m.EtherType) + len(m.VLAN) + len(m.PCP) + len(m.Length) + len(m.InnerVLAN) +
+		len(m.MAC) + len(m.SrcMAC) + len(m.DstMAC)
 	if !ip && matchesNonIP == 0 {
 		return false
 	}
@@ -61,32 +69,46 @@ func (s *Sample) Matches(m *dataplane.Match) bool {
 		return false
 	}
 	return within(m.Src, s.Src) && within(m.Dst, s.Dst) &&
-		holds(m.Proto, ip, uint32(s.Proto)) &&
-		holds(m.SPort, s.Ports, uint32(s.Sport)) && holds(m.DPort, s.Ports, uint32(s.Dport)) &&
-		holds(m.DSCP, ip, uint32(s.Dscp)) &&
-		holds(m.VLAN, s.Tagged, uint32(s.Vlan)) && holds(m.PCP, s.Tagged, uint32(s.Pcp)) &&
-		holds(m.Mark, true, s.Mark) &&
-		holds(m.EtherType, s.Ethertype != 0, uint32(s.Ethertype)) &&
-		holds(m.Length, true, uint32(s.Length))
+		holds(m.Proto, ip, uint64(s.Proto)) &&
+		holds(m.SPort, s.Ports, uint64(s.Sport)) && holds(m.DPort, s.Ports, uint64(s.Dport)) &&
+		holds(m.DSCP, ip, uint64(s.Dscp)) &&
+		holds(m.VLAN, s.Tagged, uint64(s.Vlan)) && holds(m.PCP, s.Tagged, uint64(s.Pcp)) &&
+		holds(m.Mark, true, uint64(s.Mark)) &&
+		holds(m.EtherType, s.Ethertype != 0, uint64(s.Ethertype)) &&
+		holds(m.Length, true, uint64(s.Length)) &&
+		holds(m.InnerVLAN, s.Twice, uint64(s.Inner)) &&
+		holds(m.SrcMAC, s.Ethertype != 0, s.SrcMAC) && holds(m.DstMAC, s.Ethertype != 0, s.DstMAC) &&
+		holds(m.MAC, s.Ethertype != 0, s.DstMAC) && // the direction is egress
+		holds(m.TCPFlags, ip && s.Ports && s.Proto == ProtoTCP, uint64(s.TCPFlags)) &&
+		holds(m.ICMPType, ip && (s.Proto == 1 || s.Proto == 58), uint64(s.ICMPType)+
+			map[bool]uint64{true: 1 << 16}[s.Proto == 58])
 }
 
 // Packet returns the sample as a parsed packet.
 func (s *Sample) Packet() *dataplane.Packet {
 	var ip, head []byte
+	payload := Concat(Ports(s.Sport, s.Dport), make([]byte, 16))
+	switch s.Proto {
+	case ProtoTCP:
+		payload[13] = s.TCPFlags
+	case 1, 58:
+		payload = binary.BigEndian.AppendUint16(nil, s.ICMPType)
+		payload = append(payload, 0, 0, 0, 0, 0, 0)
+	}
 	p := &dataplane.Packet{Link: dataplane.LinkEthernet, Mark: s.Mark}
 	switch s.Kind {
 	case dataplane.IPv4:
 		h := V4{Tos: s.Dscp<<2 | 2, Proto: s.Proto, Src: s.Src, Dst: s.Dst}
-		if !s.Ports {
+		if s.laterFragment() {
 			h.Frag = 1
 		}
-		ip = h.Packet(Ports(s.Sport, s.Dport))
+		ip = h.Packet(payload)
 	case dataplane.IPv6:
 		h := V6{Class: s.Dscp<<2 | 1, Next: s.Proto, Src: s.Src, Dst: s.Dst}
-		ip = h.Packet(Ports(s.Sport, s.Dport))
-		if !s.Ports {
+		ip = h.Packet(payload)
+		if s.laterFragment() {
 			h.Next = 44
-			ip = h.Packet(Fragment(s.Proto, 1), Ports(s.Sport, s.Dport))
+			ip = h.Packet(Fragment(s.Proto, 1), payload)
 		}
 	case dataplane.Malformed:
 		ip = []byte{0x45}
@@ -95,11 +117,20 @@ func (s *Sample) Packet() *dataplane.Packet {
 	}
 	head = Ethernet(s.Ethertype)
 	switch {
+	case s.Tagged && s.Twice:
+		head = Concat(Ethernet(EtherQinQ), Tag(uint16(s.Pcp), 1, s.Vlan, EtherVLAN),
+			Tag(0, 0, s.Inner, s.Ethertype))
 	case s.Tagged:
 		head = Concat(Ethernet(EtherVLAN), Tag(uint16(s.Pcp), 1, s.Vlan, s.Ethertype))
 	case s.Ethertype == 0:
 		head = nil
 		p.Link = 127
+	}
+	if head != nil {
+		binary.BigEndian.PutUint16(head, uint16(s.DstMAC>>32))
+		binary.BigEndian.PutUint32(head[2:], uint32(s.DstMAC))
+		binary.BigEndian.PutUint16(head[6:], uint16(s.SrcMAC>>32))
+		binary.BigEndian.PutUint32(head[8:], uint32(s.SrcMAC))
 	}
 	p.Data = Concat(head, ip)
 	dataplane.Parse(p)
@@ -109,13 +140,22 @@ func (s *Sample) Packet() *dataplane.Packet {
 	return p
 }
 
+// laterFragment reports whether the packet is a fragment without a transport header.
+func (s *Sample) laterFragment() bool {
+	switch s.Proto {
+	case ProtoTCP, ProtoUDP, ProtoSCTP, ProtoDCCP, ProtoUDPLite:
+		return !s.Ports
+	}
+	return s.Proto != 1 && s.Proto != 58
+}
+
 // NearBound returns a value at or next to a bound of the list, or a random one.
-func NearBound(r *rand.Rand, list []dataplane.Range, bound uint32) uint32 {
+func NearBound(r *rand.Rand, list []dataplane.Range, bound uint64) uint64 {
 	if len(list) == 0 || r.IntN(8) == 0 {
-		return uint32(r.Uint64N(uint64(bound) + 1))
+		return r.Uint64N(bound + 1)
 	}
 	p := list[r.IntN(len(list))]
-	v := []uint32{p.First, p.Last, p.First - 1, p.Last + 1, p.First + (p.Last-p.First)/2}[r.IntN(5)]
+	v := []uint64{p.First, p.Last, p.First - 1, p.Last + 1, p.First + (p.Last-p.First)/2}[r.IntN(5)]
 	return min(v, bound)
 }
 
@@ -167,24 +207,28 @@ func RandomPrefix(r *rand.Rand, six bool) netip.Prefix {
 }
 
 // Bounds contains the largest values of the numeric fields, in the order of lists.
-var Bounds = [...]uint32{0xff, 0xffff, 0xffff, 63, 0xfff, 7, math.MaxUint32, 0xffff, math.MaxUint32}
+var Bounds = [...]uint64{
+	0xff, 0xffff, 0xffff, 63, 0xfff, 7, math.MaxUint32, 0xffff, math.MaxUint32,
+	0xfff, 0xff, 0x1ffff, 1<<48 - 1, 1<<48 - 1, 1<<48 - 1,
+}
 
-func Lists(m *dataplane.Match) [9]*[]dataplane.Range {
+func Lists(m *dataplane.Match) [15]*[]dataplane.Range {
 	return [...]*[]dataplane.Range{
 		&m.Proto, &m.SPort, &m.DPort, &m.DSCP, &m.VLAN, &m.PCP, &m.Mark, &m.EtherType, &m.Length,
+		&m.InnerVLAN, &m.TCPFlags, &m.ICMPType, &m.MAC, &m.SrcMAC, &m.DstMAC,
 	}
 }
 
 // RandomRanges returns up to four ranges, which may overlap, touch and repeat.
-func RandomRanges(r *rand.Rand, bound uint32) []dataplane.Range {
+func RandomRanges(r *rand.Rand, bound uint64) []dataplane.Range {
 	list := make([]dataplane.Range, 1+r.IntN(4))
 	for i := range list {
-		span := []uint64{1, 4, 300, uint64(bound) + 1}[r.IntN(4)]
-		first := uint32(r.Uint64N(min(span, uint64(bound)+1)))
+		span := []uint64{1, 4, 300, bound + 1}[r.IntN(4)]
+		first := r.Uint64N(min(span, bound+1))
 		if r.IntN(4) == 0 {
 			first = bound - first
 		}
-		last := first + uint32(r.Uint64N(min(span, uint64(bound-first)+1)))
+		last := first + r.Uint64N(min(span, bound-first+1))
 		if r.IntN(6) == 0 {
 			last = bound
 		}
@@ -230,10 +274,19 @@ func AimedSample(r *rand.Rand, m *dataplane.Match) *Sample {
 		Dscp: uint8(NearBound(r, m.DSCP, 63)),
 		Vlan: uint16(NearBound(r, m.VLAN, 0xfff)), Pcp: uint8(NearBound(r, m.PCP, 7)),
 		Tagged: len(m.VLAN)+len(m.PCP) > 0 && r.IntN(8) != 0 || r.IntN(8) == 0,
-		Mark:   NearBound(r, m.Mark, math.MaxUint32),
+		Mark:   uint32(NearBound(r, m.Mark, math.MaxUint32)),
 		Length: int(NearBound(r, m.Length, math.MaxUint32)), Customer: r.IntN(2) == 0,
+		SrcMAC: NearBound(r, m.SrcMAC, dataplane.MaxMAC),
+		DstMAC: NearBound(r, append(slices.Clone(m.DstMAC), m.MAC...), dataplane.MaxMAC),
+		Twice:  len(m.InnerVLAN) > 0, Inner: uint16(NearBound(r, m.InnerVLAN, 0xfff)),
+		TCPFlags: uint8(NearBound(r, m.TCPFlags, 0xff)),
+		ICMPType: uint16(NearBound(r, m.ICMPType, 0x1ffff)),
 	}
-	if r.IntN(2) == 0 {
+	s.Tagged = s.Tagged || s.Twice && r.IntN(8) != 0
+	s.Twice = s.Twice && s.Tagged
+	if len(m.ICMPType) > 0 && r.IntN(2) == 0 {
+		s.Proto = []uint8{1, 58}[r.IntN(2)]
+	} else if r.IntN(2) == 0 {
 		s.Proto = []uint8{ProtoTCP, ProtoUDP, ProtoSCTP}[r.IntN(3)]
 	}
 	switch s.Proto {

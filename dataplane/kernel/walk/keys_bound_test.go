@@ -40,7 +40,7 @@ func TestKeysBound(t *testing.T) {
 				Then: m,
 			}
 		}
-		port := uint32(1000 + i)
+		port := uint64(1000 + i)
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name: fmt.Sprint(keys), Meter: m,
 			Match: dataplane.Match{DPort: []dataplane.Range{{First: port, Last: port}}},
@@ -201,7 +201,7 @@ func TestKeysSpray(t *testing.T) {
 		}
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name: m.Name, Meter: m,
-			Match: dataplane.Match{DPort: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
+			Match: dataplane.Match{DPort: []dataplane.Range{{First: uint64(i), Last: uint64(i)}}},
 		})
 	}
 	w, err := newWalker(policy, 512)

@@ -86,7 +86,7 @@ func withCustomers(policy *dataplane.Policy, key dataplane.CustomerKey, paced bo
 	for i, plan := range plans {
 		c := dataplane.Customer{Name: plan.Name, Plan: plan}
 		if key == dataplane.ByTwoVLANs {
-			c.VLANs = []uint32{uint32(i)<<12 | 7}
+			c.IDs = []uint64{uint64(i)<<12 | 7}
 		} else {
 			c.Prefixes = []netip.Prefix{
 				netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16),

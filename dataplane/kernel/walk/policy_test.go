@@ -17,7 +17,7 @@ import (
 
 // fixedPolicies are policies that together use all features except queues.
 func fixedPolicies() map[string]*dataplane.Policy {
-	ranges := func(bounds ...uint32) []dataplane.Range {
+	ranges := func(bounds ...uint64) []dataplane.Range {
 		var out []dataplane.Range
 		for i := 0; i < len(bounds); i += 2 {
 			out = append(out, dataplane.Range{First: bounds[i], Last: bounds[i+1]})
@@ -176,7 +176,7 @@ func metersByMark(meters []*dataplane.Meter) *dataplane.Policy {
 	for i, m := range meters {
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name:  fmt.Sprint("mark ", i),
-			Match: dataplane.Match{Mark: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
+			Match: dataplane.Match{Mark: []dataplane.Range{{First: uint64(i), Last: uint64(i)}}},
 			Meter: m,
 		})
 	}
@@ -218,7 +218,7 @@ func manyChains(n, meters int) *dataplane.Policy {
 	for i := range n {
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name:  fmt.Sprint("c", i),
-			Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
+			Match: dataplane.Match{Length: []dataplane.Range{{First: uint64(i), Last: uint64(i)}}},
 			Meter: meterChain(meters),
 		})
 	}
@@ -290,17 +290,17 @@ func manyClasses(r *rand.Rand, n int) *dataplane.Policy {
 				netip.MustParsePrefix("2001:db8::/47"),
 			}
 		}
-		port := uint32(r.IntN(60000))
+		port := uint64(r.IntN(60000))
 		switch r.IntN(4) {
 		case 0:
-			c.Match.DPort = []dataplane.Range{{First: port, Last: port + uint32(r.IntN(5000))}}
+			c.Match.DPort = []dataplane.Range{{First: port, Last: port + uint64(r.IntN(5000))}}
 		case 1:
 			c.Match.SPort = []dataplane.Range{{First: port, Last: port}, {First: 1024, Last: 65535}}
 		case 2:
 			c.Match.Proto = []dataplane.Range{{First: 6, Last: 17}}
 		}
 		if r.IntN(8) == 0 {
-			c.Match.DSCP = []dataplane.Range{{First: 0, Last: uint32(r.IntN(64))}}
+			c.Match.DSCP = []dataplane.Range{{First: 0, Last: uint64(r.IntN(64))}}
 		}
 		if i%100 == 0 {
 			c.Meter = &dataplane.Meter{

@@ -99,7 +99,7 @@ func inheritPolicies(cases []inheritCase) (before, after *dataplane.Policy) {
 				Name: q.Name, Green: &dataplane.Action{Queue: q},
 				Match: dataplane.Match{
 					Dst:  []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(caseAddress(i)), 32)},
-					DSCP: []dataplane.Range{{First: uint32(k), Last: uint32(k)}},
+					DSCP: []dataplane.Range{{First: uint64(k), Last: uint64(k)}},
 				},
 			})
 		}

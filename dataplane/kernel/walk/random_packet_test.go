@@ -54,6 +54,13 @@ func randomPackets(r *rand.Rand, n int, start int64) []dataplane.Packet {
 	return out
 }
 
+// randomEthernet returns the addresses of a frame, of four each.
+func randomEthernet(r *rand.Rand) []byte {
+	b := ethernet()
+	b[5], b[11] = byte(r.IntN(4)), byte(r.IntN(4))
+	return b
+}
+
 // randomPacket is a random stack of headers. One in five is truncated at a random byte.
 func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) dataplane.Packet {
 	p := dataplane.Packet{Link: dataplane.LinkEthernet, Mark: kerneltest.Pick(r, marks...)}
@@ -65,9 +72,9 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 		p.Link = kerneltest.Pick(r, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkIPv4,
 			dataplane.LinkIPv6)
 	case 1:
-		b = kerneltest.Be16(ethernet(), uint16(r.Uint32()))
+		b = kerneltest.Be16(randomEthernet(r), uint16(r.Uint32()))
 	default:
-		b = ethernet()
+		b = randomEthernet(r)
 		for range kerneltest.Pick(r, 0, 0, 0, 1, 1, 2, 3, 4) {
 			b = kerneltest.Be16(b, kerneltest.Pick[uint16](r, 0x8100, 0x88a8, 0x9100), uint16(r.Uint32()))
 		}
@@ -94,7 +101,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 		// a wrong length in the header, also below its own
 		total = kerneltest.Pick(r, r.IntN(1<<16), -r.IntN(60))
 	}
-	proto := kerneltest.Pick[byte](r, 6, 6, 17, 17, 33, 132, 136, 1, byte(r.Uint32()))
+	proto := kerneltest.Pick[byte](r, 6, 6, 17, 17, 33, 132, 136, 1, 58, byte(r.Uint32()))
 	fragment := kerneltest.Pick[uint16](r, 0, 0, 0, 0x4000, 0x2000, uint16(r.Uint32()))
 	if ip == 4 {
 		b = ipv4(b, kerneltest.Pick(r, 0, 0, 0, 1, 10), byte(r.Uint32()), proto, total, fragment, src4, dst4)
@@ -127,7 +134,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 			chain...)
 	}
 	data := make([]byte, payload)
-	for i := range min(payload, 4) {
+	for i := range min(payload, 14) { // up to the flags of TCP
 		data[i] = byte(r.Uint32())
 	}
 	if payload > 4 && r.IntN(3) > 0 { // ports that random policies match

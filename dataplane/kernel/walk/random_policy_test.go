@@ -114,8 +114,15 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	}
 	if r.IntN(3) == 0 {
 		m.Keys = 4096
-		m.Per = dataplane.Key{By: dataplane.KeyField(1 + r.IntN(5))}
-		if m.Per.By <= dataplane.ByDst && r.IntN(2) == 0 {
+		keys := []dataplane.KeyField{
+			dataplane.BySrc, dataplane.ByDst, dataplane.ByFlow, dataplane.ByVLAN, dataplane.ByDSCP,
+			dataplane.ByAddress, dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByMark,
+		}
+		if !mark {
+			keys = keys[:8]
+		}
+		m.Per = dataplane.Key{By: kerneltest.Pick(r, keys...)}
+		if m.Per.By.HasPrefix() && r.IntN(2) == 0 {
 			m.Per.V4, m.Per.V6 = uint8(r.IntN(33)), uint8(r.IntN(129))
 		}
 		m.Initial = kerneltest.Pick(r, dataplane.Fraction{}, dataplane.Fraction{Den: 1})
@@ -147,10 +154,10 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 // randomMatch matches few of the fields.
 func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 	var m dataplane.Match
-	ranges := func(most uint32) []dataplane.Range {
+	ranges := func(most uint64) []dataplane.Range {
 		var out []dataplane.Range
 		for range 1 + r.IntN(3) {
-			a, b := uint32(r.Uint64N(uint64(most)+1)), uint32(r.Uint64N(uint64(most)+1))
+			a, b := r.Uint64N(most+1), r.Uint64N(most+1)
 			out = append(out, kerneltest.Pick(r, dataplane.Range{First: min(a, b), Last: max(a, b)},
 				dataplane.Range{First: a, Last: a}, dataplane.Range{First: 0, Last: b}))
 		}
@@ -163,18 +170,24 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 			m.Proto = append(ranges(255),
 				kerneltest.Pick(r, dataplane.Range{First: 6, Last: 6}, dataplane.Range{First: 17, Last: 17}))
 		},
-		func() { m.SPort = append(ranges(65535), dataplane.Range{First: 1, Last: uint32(r.IntN(3))}) },
+		func() { m.SPort = append(ranges(65535), dataplane.Range{First: 1, Last: uint64(r.IntN(3))}) },
 		func() { m.DPort = append(ranges(65535), dataplane.Range{First: 53, Last: 53}) },
 		func() { m.DSCP = ranges(63) },
 		func() { m.VLAN = ranges(4095) },
 		func() { m.PCP = ranges(7) },
+		func() { m.InnerVLAN = ranges(4095) },
+		func() { m.TCPFlags = ranges(255) },
+		func() { m.ICMPType = ranges(0x1ffff) },
+		func() { m.MAC = randomMACs(r) },
+		func() { m.SrcMAC = randomMACs(r) },
+		func() { m.DstMAC = append(randomMACs(r), ranges(dataplane.MaxMAC)...) },
 		func() {
 			m.EtherType = append(ranges(65535),
-				dataplane.Range{First: 0x800, Last: kerneltest.Pick[uint32](r, 0x800, 0x86dd)})
+				dataplane.Range{First: 0x800, Last: kerneltest.Pick[uint64](r, 0x800, 0x86dd)})
 		},
 		func() {
 			m.Length = append(ranges(1600),
-				dataplane.Range{First: 1000, Last: kerneltest.Pick[uint32](r, 1000, 1500, 1<<32-1)})
+				dataplane.Range{First: 1000, Last: kerneltest.Pick[uint64](r, 1000, 1500, 1<<32-1)})
 		},
 	} {
 		if r.IntN(6) == 0 {
@@ -182,13 +195,22 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		}
 	}
 	if mark && r.IntN(6) == 0 {
-		v := kerneltest.Pick(r, marks...)
+		v := uint64(kerneltest.Pick(r, marks...))
 		m.Mark = append(ranges(math.MaxUint32), dataplane.Range{First: v, Last: v})
 	}
 	for i, p := range m.SPort { // the added range may be reversed
 		m.SPort[i] = dataplane.Range{First: min(p.First, p.Last), Last: max(p.First, p.Last)}
 	}
 	return m
+}
+
+// randomMACs are some of the addresses of frametest.Ethernet and of those next to them.
+func randomMACs(r *rand.Rand) (list []dataplane.Range) {
+	for range 1 + r.IntN(3) {
+		v := 0x020000000000 + r.Uint64N(4)
+		list = append(list, dataplane.Range{First: v, Last: v + r.Uint64N(2)})
+	}
+	return list
 }
 
 // randomQueue is a queue that randomPackets often fills.

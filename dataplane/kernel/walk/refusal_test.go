@@ -103,7 +103,7 @@ func TestKeyRefusals(t *testing.T) {
 		}
 		tables.Classes = append(tables.Classes, dataplane.Class{
 			Name: m.Name, Meter: m,
-			Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
+			Match: dataplane.Match{Length: []dataplane.Range{{First: uint64(i), Last: uint64(i)}}},
 		})
 	}
 	one := func(m dataplane.Meter) *dataplane.Policy { return oneClass(dataplane.Class{Meter: &m}) }

@@ -24,8 +24,8 @@ func sizedPolicy(prefix string, n, queues int) *dataplane.Policy {
 		c := dataplane.Class{
 			Name: fmt.Sprint(prefix, i),
 			Match: dataplane.Match{
-				DSCP: []dataplane.Range{{First: uint32(i % 64), Last: uint32(i % 64)}},
-				Mark: []dataplane.Range{{First: uint32(i / 64), Last: uint32(i / 64)}},
+				DSCP: []dataplane.Range{{First: uint64(i % 64), Last: uint64(i % 64)}},
+				Mark: []dataplane.Range{{First: uint64(i / 64), Last: uint64(i / 64)}},
 			},
 			Meter: &dataplane.Meter{
 				Name:   fmt.Sprint(prefix, i),

@@ -120,7 +120,7 @@ func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD,
 		dataplane.LinkIPv4, dataplane.LinkIPv6:
-		return w.image.Plan.Length.Accepts(link)
+		return w.image.Plan.Accepts(link)
 	}
 	return remedy.UseUserSpace.Errorf("no interface has packets of link type %v", link)
 }

@@ -26,11 +26,11 @@ type rule struct {
 
 func (r *rule) takes(p *dataplane.Packet) bool {
 	return uint32(p.Src.Lo)&r.srcMask == r.src && uint32(p.Dst.Lo)&r.dstMask == r.dst &&
-		within(r.sport, uint32(p.SrcPort)) && within(r.dport, uint32(p.DstPort)) &&
-		within(r.proto, uint32(p.Proto))
+		within(r.sport, uint64(p.SrcPort)) && within(r.dport, uint64(p.DstPort)) &&
+		within(r.proto, uint64(p.Proto))
 }
 
-func within(r dataplane.Range, v uint32) bool { return r.First <= v && v <= r.Last }
+func within(r dataplane.Range, v uint64) bool { return r.First <= v && v <= r.Last }
 
 func (r *rule) match() dataplane.Match {
 	return dataplane.Match{
@@ -58,10 +58,10 @@ func randomRule(r *rand.Rand) rule {
 		case 1:
 			return dataplane.Range{First: 1024, Last: 0xffff}
 		case 2:
-			first := r.Uint32N(60000)
-			return dataplane.Range{First: first, Last: first + r.Uint32N(5000)}
+			first := r.Uint64N(60000)
+			return dataplane.Range{First: first, Last: first + r.Uint64N(5000)}
 		}
-		v := r.Uint32N(10000)
+		v := r.Uint64N(10000)
 		return dataplane.Range{First: v, Last: v}
 	}
 	out := rule{
@@ -80,7 +80,7 @@ func randomRule(r *rand.Rand) rule {
 
 // packet returns a packet that matches the rule.
 func (r *rule) packet(random *rand.Rand) dataplane.Packet {
-	in := func(span dataplane.Range) uint32 { return span.First + random.Uint32N(span.Last-span.First+1) }
+	in := func(span dataplane.Range) uint64 { return span.First + random.Uint64N(span.Last-span.First+1) }
 	return dataplane.Packet{
 		Kind: dataplane.IPv4, HasPorts: true, L3Len: 100,
 		Src:     dataplane.Addr{Lo: uint64(r.src | random.Uint32()&^r.srcMask)},

@@ -29,7 +29,8 @@ func whileAttached(get func() (*wire, error), policy string, f func(*wire) (floa
 // whileShaped attaches a policy while f runs.
 func (w *wire) whileShaped(policy string, f func() (float64, error)) (float64, error) {
 	path := filepath.Join(w.dir, "policy.yaml")
-	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte(policy), 0o600),
+		os.WriteFile(filepath.Join(w.dir, "customers.csv"), keyedCustomers(), 0o600)); err != nil {
 		return 0, err
 	}
 	if _, err := runIn(w.a, w.shaper, "run", "v0", "--policy", path, "--background"); err != nil {
@@ -209,7 +210,30 @@ func kernelFigures(get func() (*wire, error)) []figure {
 			})),
 		timeRatio("kernel: CPU per UDP packet against nothing attached", 1.3, 1.1,
 			whileAttached(get, unlimitedPolicy, (*wire).cpuPerPacket), onSource(get, (*wire).cpuPerPacket)),
+		more("kernel: customers by MAC address over customers by address, a packet", 20, 0,
+			cost(customersBy("mac")), cost(customersBy("address"))),
+		more("kernel: customers by mark over customers by address, a packet", 20, 0,
+			cost(customersBy("mark")), cost(customersBy("address"))),
+		more("kernel: customers by cgroup over customers by address, a packet", 20, 0,
+			cost(customersBy("cgroup")), cost(customersBy("address"))),
 	}
+}
+
+// customersBy is a policy whose customers have a key.
+func customersBy(key string) string {
+	return "classes: [{name: all, per: customer, meter: plan}]\n" +
+		"plans: {p: {type: trtcm, cir: 100gbit, cbs: 4MiB, pir: 200gbit, pbs: 4MiB}}\n" +
+		"customers: {file: customers.csv, key: " + key + "}\n"
+}
+
+// keyedCustomers is the file of 1,000 customers with a key of each kind, but one cgroup. The first has those
+// of smallFrame in a test run of the kernel, whose socket is in the cgroup of this process.
+func keyedCustomers() []byte {
+	b := []byte("customer,address,mac,mark,cgroup,plan\n1,10.0.0.2,02:00:00:00:00:01,0,/,p\n")
+	for i := 2; i <= 1000; i++ {
+		b = fmt.Appendf(b, "%d,10.1.%d.%d,02:00:00:01:%02x:%02x,%d,,p\n", i, i>>8, i&255, i>>8, i&255, i)
+	}
+	return b
 }
 
 // iperf returns the time per byte of TCP from a to b, in ns, counted at b.

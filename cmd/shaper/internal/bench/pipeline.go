@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-func ports(list ...uint32) []dataplane.Range {
+func ports(list ...uint64) []dataplane.Range {
 	var out []dataplane.Range
 	for _, p := range list {
 		out = append(out, dataplane.Range{First: p, Last: p})
@@ -21,7 +21,7 @@ func ports(list ...uint32) []dataplane.Range {
 	return out
 }
 
-func span(first, last uint32) []dataplane.Range { return []dataplane.Range{{First: first, Last: last}} }
+func span(first, last uint64) []dataplane.Range { return []dataplane.Range{{First: first, Last: last}} }
 
 func prefixes(list ...string) []netip.Prefix {
 	var out []netip.Prefix

@@ -17,8 +17,8 @@ func TestEachFieldAlone(t *testing.T) {
 	elsewhere := []string{
 		"Match.Customer", "Class.Meter", "Customers.Plans", // not alone: policy files need all for customers
 		"Policy.Meters", "Envelope.Packets", // show with the meters that classes use
-		"Policy.Links",                                         // show with the queues that use them
-		"Customer.Name", "Customer.Prefixes", "Customer.VLANs", // there may be a million
+		"Policy.Links",                                                            // show with the queues that use them
+		"Customer.Name", "Customer.Prefixes", "Customer.IDs", "Customers.Cgroups", // there may be a million
 		"Budget.Hosts",                               // until the server reports it
 		"Queue.TargetAtRate", "Queue.IntervalAtRate", // where the times are from, which are printed
 		"Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile", // paths of secrets

@@ -19,6 +19,12 @@ var customerKeys = map[dataplane.CustomerKey]struct{ key, text string }{
 	dataplane.ByDestination: {"dst", "destination address"},
 	dataplane.ByOuterVLAN:   {"vlan", "ID of the outer VLAN tag"},
 	dataplane.ByTwoVLANs:    {"svlan,cvlan", "IDs of the two outermost VLAN tags"},
+	dataplane.CustomerByMAC: {"mac", "destination MAC address at egress, source MAC address at ingress"},
+	dataplane.CustomerByVLANMAC: {
+		"vlan,mac", "ID of the outer VLAN tag, and destination MAC address at egress, source MAC address at ingress",
+	},
+	dataplane.CustomerByMark:   {"mark", "skb mark"},
+	dataplane.CustomerByCgroup: {"cgroup", "cgroup of the socket, or the nearest one above it that a customer has"},
 }
 
 // checkCustomersJSON describes the table of customers.
@@ -28,6 +34,9 @@ type checkCustomersJSON struct {
 	Customers int             `json:"customers"`
 	Prefixes  int             `json:"prefixes"` // addresses and prefixes
 	VLANs     int             `json:"vlans"`
+	MACs      int             `json:"macs,omitempty"` // with a key by VLAN and MAC, pairs
+	Marks     int             `json:"marks,omitempty"`
+	Cgroups   int             `json:"cgroups,omitempty"`
 	Plans     []checkPlanJSON `json:"plans"`
 }
 
@@ -105,7 +114,7 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 	for i := range c.List {
 		customer := &c.List[i]
 		out.Prefixes += len(customer.Prefixes)
-		out.VLANs += len(customer.VLANs)
+		*out.ids(c.Key) += len(customer.IDs)
 		number := index[customer.Plan.Name]
 		if _, own := file.OwnQuota(customer.Name); own {
 			limits[number]++
@@ -120,6 +129,19 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 		out.Plans[i].addRules(file.Rules(p.Name), limits[i])
 	}
 	return out
+}
+
+// ids returns the count of the IDs of customers.
+func (t *checkCustomersJSON) ids(key dataplane.CustomerKey) *int {
+	switch key {
+	case dataplane.CustomerByMAC, dataplane.CustomerByVLANMAC:
+		return &t.MACs
+	case dataplane.CustomerByMark:
+		return &t.Marks
+	case dataplane.CustomerByCgroup:
+		return &t.Cgroups
+	}
+	return &t.VLANs
 }
 
 // serviceJSON returns the meter or the queue of a plan.
@@ -151,6 +173,12 @@ func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Me
 	return m
 }
 
+// idNouns are the nouns for IDs of customers.
+var idNouns = map[dataplane.CustomerKey]string{
+	dataplane.ByOuterVLAN: "VLAN", dataplane.ByTwoVLANs: "VLAN", dataplane.CustomerByMAC: "MAC address",
+	dataplane.CustomerByVLANMAC: "MAC address", dataplane.CustomerByMark: "mark", dataplane.CustomerByCgroup: "cgroup",
+}
+
 // customers prints the table of customers and their plans.
 func (p policyPrinter) customers(file *policyfile.File) {
 	policy := file.Policy
@@ -160,8 +188,8 @@ func (p policyPrinter) customers(file *policyfile.File) {
 	}
 	t := customersJSON(file, cli.DefaultMTU)
 	has := fmt.Sprintf("%s and prefixes", say.Count(t.Prefixes, "address"))
-	if c.Key == dataplane.ByOuterVLAN || c.Key == dataplane.ByTwoVLANs {
-		has = say.Count(t.VLANs, "VLAN")
+	if noun := idNouns[c.Key]; noun != "" {
+		has = say.Count(*t.ids(c.Key), noun)
 	}
 	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has,
 		customerKeys[c.Key].text)

@@ -87,7 +87,7 @@ func httpStatus(err error) int {
 	case errors.Is(err, live.ErrNoCustomer):
 		return http.StatusNotFound
 	case errors.As(err, new(*live.CustomerError)), errors.As(err, new(*policyfile.CustomerError)),
-		errors.Is(err, policyfile.ErrNoTable):
+		errors.Is(err, policyfile.ErrNoTable), errors.Is(err, policyfile.ErrCgroups):
 		return http.StatusUnprocessableEntity
 	case errors.Is(err, live.ErrBusy), errors.Is(err, errTurn), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):

@@ -74,7 +74,8 @@ func (f *fakeAPI) ChangeCustomers(
 	f.request = request
 	reply := live.CustomerReply{Version: "7"}
 	for _, item := range request.Items {
-		reply.Results = append(reply.Results, live.CustomerResult{Name: item.Name, Done: live.Added, Version: "1"})
+		result := live.CustomerResult{Name: item.Name, Done: live.Added, Version: "1"}
+		reply.Results = append(reply.Results, result)
 	}
 	return reply, f.err
 }
@@ -82,8 +83,10 @@ func (f *fakeAPI) ChangeCustomers(
 func (f *fakeAPI) CustomerPage(_ context.Context, q live.CustomerQuery) (live.CustomerPage, error) {
 	f.query = q
 	return live.CustomerPage{
-		Customers: []*live.CustomerTerms{{Name: "a", Cells: map[string]string{"plan": "p", "rate": "5mbit"}, Version: "3"}},
-		Next:      "a", Version: "7",
+		Customers: []*live.CustomerTerms{
+			{Name: "a", Cells: map[string]string{"plan": "p", "rate": "5mbit"}, Version: "3"},
+		},
+		Next: "a", Version: "7",
 	}, f.err
 }
 

@@ -163,8 +163,8 @@ func decode(line []byte) (c change, err error) {
 // Version identifies the book after its last change. It differs from those of all other books.
 func (f *File) Version() string { return fmt.Sprintf("%s-%d", f.epoch, f.number) }
 
-// Add makes changes, each a list of records. It writes all of them at once, and then calls do, which puts them
-// into force. If the file cannot be written, or do fails, nothing changes.
+// Add makes changes, each a list of records. It writes all of them at once, and then calls do, which puts
+// them into force. If the file cannot be written, or do fails, nothing changes.
 func (f *File) Add(list [][]*Record, do func() error) error {
 	var lines []byte
 	number := f.number

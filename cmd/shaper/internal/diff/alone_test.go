@@ -18,6 +18,9 @@ func TestEachFieldAlone(t *testing.T) {
 			if s.Field == "Meter.Name" && len(b.New().Meters) == 0 {
 				continue // the meter of a class has the name of the class
 			}
+			if s.Field == "Customers.Cgroups" {
+				continue // shows in customers that have one of them
+			}
 			settings++
 			without, with := fileOf(t, b.New()), fileOf(t, b.With(s))
 			for _, changes := range [][]Difference{Policies(without, with), Policies(with, without)} {

@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,13 +16,13 @@ type book struct {
 	list    []dataplane.Customer
 	named   map[*dataplane.ServicePlan]bool // plans of the policy; others have own parameters
 	packets bool
-	pairs   bool // VLANs are pairs of IDs
+	table   *dataplane.Customers
 }
 
 func newBook(file *policyfile.File) book {
 	b := book{file: file, named: map[*dataplane.ServicePlan]bool{}}
 	if c := file.Policy.Customers; c != nil {
-		b.list, b.packets, b.pairs = c.List, countsPackets(file.Policy), c.Key == dataplane.ByTwoVLANs
+		b.list, b.packets, b.table = c.List, countsPackets(file.Policy), c
 		for _, p := range c.Plans {
 			b.named[p] = true
 		}
@@ -66,12 +65,20 @@ func customers(a, b *policyfile.File) (out []Difference) {
 	return out
 }
 
+// idLists are the names of Customer.IDs, by key.
+var idLists = map[dataplane.CustomerKey]string{
+	dataplane.ByInside: "vlans", dataplane.BySource: "vlans", dataplane.ByDestination: "vlans", // always empty
+	dataplane.ByOuterVLAN: "vlans", dataplane.ByTwoVLANs: "vlans", dataplane.CustomerByMAC: "macs",
+	dataplane.CustomerByVLANMAC: "vlans and macs", dataplane.CustomerByMark: "marks",
+	dataplane.CustomerByCgroup: "cgroups",
+}
+
 // knownCustomer has the fields that same and part compare: the conversion fails to compile if
 // there is another one.
 type knownCustomer struct {
 	Name     string
 	Prefixes []netip.Prefix
-	VLANs    []uint32
+	IDs      []uint64
 	Plan     *dataplane.ServicePlan
 }
 
@@ -80,11 +87,15 @@ var _ = knownCustomer(dataplane.Customer{})
 // same reports whether two customers are the same without a look at the order of their
 // addresses: most of a million are.
 func same(from, to *book, a, b *dataplane.Customer) bool {
-	if from.named[a.Plan] && to.named[b.Plan] && a.Plan.Name == b.Plan.Name && from.pairs == to.pairs {
+	if from.named[a.Plan] && to.named[b.Plan] && a.Plan.Name == b.Plan.Name &&
+		from.table.Key == to.table.Key {
 		limit, own := from.file.OwnQuota(a.Name)
 		other, otherOwn := to.file.OwnQuota(b.Name)
 		return limit == other && own == otherOwn && slices.Equal(a.Prefixes, b.Prefixes) &&
-			slices.Equal(a.VLANs, b.VLANs)
+			slices.EqualFunc(a.IDs, b.IDs, func(x, y uint64) bool {
+				return x == y && from.table.Key != dataplane.CustomerByCgroup ||
+					from.table.IDText(x) == to.table.IDText(y)
+			})
 	}
 	return false
 }
@@ -94,11 +105,8 @@ func (b *book) part(c *dataplane.Customer) part {
 	out := part{kind: "customer", name: c.Name}
 	out.add("plan", c.Plan.Name, c.Plan.Name)
 	out.addList("addresses", "none", texts(c.Prefixes, netip.Prefix.String))
-	out.addList("vlans", "none", texts(c.VLANs, func(v uint32) string {
-		if b.pairs {
-			return fmt.Sprintf("%d.%d", v>>12, v&0xfff)
-		}
-		return fmt.Sprint(v)
+	out.addList(idLists[b.table.Key], "none", texts(c.IDs, func(v uint64) string {
+		return strings.ReplaceAll(b.table.IDText(v), ", ", ".")
 	}))
 	if !b.named[c.Plan] {
 		service := part{}

@@ -95,7 +95,7 @@ func parts(file *policyfile.File) []part {
 		table := part{kind: "customers"}
 		table.add("key", c.Key.String(), c.Key)
 		table.add("nested", fmt.Sprint(c.Nested), c.Nested)
-		table.addRest(c, "Key", "Nested", "Plans", "List")
+		table.addRest(c, "Key", "Nested", "Cgroups", "Plans", "List")
 		out = append(out, table)
 		packets := countsPackets(p)
 		for _, plan := range c.Plans {
@@ -131,11 +131,11 @@ func (p *part) addMatch(m *dataplane.Match) {
 	p.addList("match dst", "any", texts(m.Dst, netip.Prefix.String))
 	rest := *m
 	for _, f := range dataplane.MatchFields {
-		p.addList("match "+f.Name, "any",
-			texts(*f.List(m), func(r dataplane.Range) string { return say.Range(f.Name, r) }))
+		p.addList("match "+f.Name, "any", append([]string{}, say.Ranges(f.Name, *f.List(m))...))
 		*f.List(&rest) = nil
 	}
-	for _, other := range say.Rest(&rest, "Src", "Dst", "Customer") {
+	p.addList("match cgroup", "any", append([]string{}, m.Cgroups...))
+	for _, other := range say.Rest(&rest, "Src", "Dst", "Cgroups", "Customer") {
 		p.add("match "+other.Key, other.Text, other.Text)
 	}
 }

@@ -28,7 +28,7 @@ func linkPlan(t *testing.T) *compiled.Plan {
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name: name,
 			Match: dataplane.Match{DSCP: []dataplane.Range{
-				{First: uint32(len(policy.Classes)), Last: uint32(len(policy.Classes))},
+				{First: uint64(len(policy.Classes)), Last: uint64(len(policy.Classes))},
 			}},
 			Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.BitRate(1000), Burst: 1500}},
 			Green: &dataplane.Action{Queue: q},

@@ -111,6 +111,7 @@ func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 	w.packet = *p
 	w.packet.Data = bytes.Clone(p.Data)
 	dataplane.Parse(&w.packet)
+	w.packet.Direction = w.plan.Direction
 	if w.plan.Customers != nil {
 		w.packet.Customer = w.plan.Customers.CustomerOf(&w.packet)
 		w.observeCustomer(now)

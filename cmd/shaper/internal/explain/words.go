@@ -71,8 +71,11 @@ func ecnText(p *dataplane.Packet) string {
 
 // hasOf writes a packet's value for a key of a match, or the reason for its absence.
 func hasOf(p *dataplane.Packet, key string, n int) string {
-	if key == "customer" {
+	switch key {
+	case "customer":
 		return "no customer"
+	case "cgroup":
+		return "no cgroup in user space"
 	}
 	for _, f := range dataplane.MatchFields {
 		if f.Name != key {
@@ -101,12 +104,24 @@ func missingHeader(p *dataplane.Packet, key string) string {
 		return "no ethertype"
 	case key == "vlan" || key == "pcp":
 		return "no VLAN tag"
+	case key == "inner-vlan":
+		return "no second VLAN tag"
+	case key == "mac" || key == "src-mac" || key == "dst-mac":
+		return "no Ethernet header"
 	case !p.IsIP():
 		return "no IP header"
-	case p.Fragment:
-		return "no ports: not the first fragment"
 	}
-	return "no ports"
+	missing := "no ports"
+	switch key {
+	case "tcp-flags":
+		missing = "no TCP flags"
+	case "icmp-type":
+		missing = "no ICMP header"
+	}
+	if p.Fragment {
+		missing += ": not the first fragment"
+	}
+	return missing
 }
 
 // fieldText writes a field with its value, or names the missing header.
@@ -151,6 +166,7 @@ func lists(m *dataplane.Match) []list {
 	out := []list{
 		listOf(m, "src", func(m *dataplane.Match) *[]netip.Prefix { return &m.Src }),
 		listOf(m, "dst", func(m *dataplane.Match) *[]netip.Prefix { return &m.Dst }),
+		listOf(m, "cgroup", func(m *dataplane.Match) *[]string { return &m.Cgroups }),
 	}
 	for _, f := range dataplane.MatchFields {
 		out = append(out, listOf(m, f.Name, f.List))

@@ -17,7 +17,7 @@ const (
 )
 
 // withPorts are the protocols whose ports are read ("Headers" in go doc ./dataplane).
-var withPorts = []uint32{6, 17, 33, 132, 136}
+var withPorts = []uint64{6, 17, 33, 132, 136}
 
 // impossible finds classes whose match contradicts itself, so that no packet can match.
 func (l *linter) impossible() {
@@ -86,7 +86,8 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	if v4, v6 = v4 && dst4, v6 && dst6; !v4 && !v6 {
 		return "dst", "src and dst have different IP versions"
 	}
-	needsIP := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
+	needsIP := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP)+len(m.TCPFlags)+
+		len(m.ICMPType)+len(m.Cgroups) > 0
 	if types := m.EtherType; len(types) > 0 {
 		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) ||
 			includes(types, etherPPPoE)
@@ -103,10 +104,28 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	case !v4 && onlyOf(m.Proto, icmp, igmp):
 		return "proto", "IPv6 packets do not have the protocols icmp and igmp, but icmpv6"
 	case len(m.SPort)+len(m.DPort) > 0 &&
-		!slices.ContainsFunc(withPorts, func(p uint32) bool { return includes(m.Proto, p) }):
+		!slices.ContainsFunc(withPorts, func(p uint64) bool { return includes(m.Proto, p) }):
 		return "proto", "ports are only those of tcp, udp, dccp, sctp and udplite"
+	case len(m.TCPFlags) > 0 && !includes(m.Proto, 6):
+		return "proto", "tcp-flags are only those of tcp"
+	case len(m.ICMPType) > 0 && !icmpOfProtocols(m):
+		return "proto", "the types of icmp-type are of another protocol: icmp or icmpv6"
+	}
+	switch {
+	case len(m.TCPFlags) > 0 && len(m.ICMPType) > 0:
+		return "icmp-type", "no packet has TCP flags and a type of ICMP"
+	case len(m.ICMPType) > 0 && len(m.SPort)+len(m.DPort) > 0:
+		return "icmp-type", "no packet has ports and a type of ICMP"
 	}
 	return "", ""
+}
+
+// icmpOfProtocols reports whether a type of ICMP in a match is of one of its protocols.
+func icmpOfProtocols(m *dataplane.Match) bool {
+	return slices.ContainsFunc(m.ICMPType, func(r dataplane.Range) bool {
+		return r.First < dataplane.ICMPv6Type && includes(m.Proto, icmp) ||
+			r.Last >= dataplane.ICMPv6Type && includes(m.Proto, icmpv6)
+	})
 }
 
 // versions reports whether IPv4 and IPv6 packets can match a list of prefixes.
@@ -117,12 +136,12 @@ func versions(list []netip.Prefix) (v4, v6 bool) {
 	return v4 || len(list) == 0, v6 || len(list) == 0
 }
 
-func includes(list []dataplane.Range, v uint32) bool {
+func includes(list []dataplane.Range, v uint64) bool {
 	return slices.ContainsFunc(list, func(r dataplane.Range) bool { return r.First <= v && v <= r.Last })
 }
 
 // onlyOf reports whether a list contains only these values.
-func onlyOf(list []dataplane.Range, values ...uint32) bool {
+func onlyOf(list []dataplane.Range, values ...uint64) bool {
 	return !slices.ContainsFunc(list, func(r dataplane.Range) bool {
 		return r.First != r.Last || !slices.Contains(values, r.First)
 	})

@@ -34,7 +34,7 @@ func TestContradiction(t *testing.T) {
 		packets = append(packets, p)
 	}
 	r := rand.New(rand.NewPCG(31, 4))
-	ranges := func(values ...uint32) (list []dataplane.Range) {
+	ranges := func(values ...uint64) (list []dataplane.Range) {
 		for range r.IntN(3) {
 			a, b := values[r.IntN(len(values))], values[r.IntN(len(values))]
 			if r.IntN(3) > 0 {

@@ -185,8 +185,8 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 	return err
 }
 
-// Amend returns a policy with the changes and the customers in force. stale lists the errors of the changes that the
-// policy cannot use.
+// Amend returns a policy with the changes and the customers in force. stale lists the errors of those that
+// the policy cannot use.
 func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compiled, stale []error) {
 	policy, stale = policy.WithCustomers(c.Customers.Book)
 	amended, more := policy.Amended(c.Path, c.Book, time.Now())

@@ -24,8 +24,8 @@ type CustomerRequest struct {
 type CustomerItem struct {
 	Name string
 	Do   CustomerVerb
-	// cells of a row of a file of customers, by column, without the name; for Put and Patch. With Patch an empty
-	// cell removes a parameter.
+	// cells of a row of a file of customers, by column, without the name; for Put and Patch. With Patch an
+	// empty cell removes a parameter.
 	Cells map[string]string
 	Idle  *time.Duration // as in customers.Record; nil: as it is, or never
 	Match string         // version that the customer must have; "": any, AnyVersion: it must exist

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -18,7 +17,7 @@ var ErrIdleProcess = errors.New("idle needs a process, which removes the custome
 // customerCaller returns who changes the customers of the shapers of one interface: their process, or, for
 // pinned shapers without one, a list of them with the path of their file. The caller must close client.
 func customerCaller(list []Handle) (client *caller, here []*kernel.Shaper, path string, err error) {
-	process := 0
+	var process *kernel.About
 	for i, sh := range list {
 		k, err := sh.keeper()
 		switch {
@@ -31,14 +30,14 @@ func customerCaller(list []Handle) (client *caller, here []*kernel.Shaper, path 
 		}
 		path = k.path
 		if k.process != 0 {
-			process = k.process
+			process = sh.Info()
 		}
 	}
-	if process == 0 {
+	if process == nil {
 		return nil, inKernel(list), path, nil
 	}
-	if client = connect(runSocket(process), process); client == nil {
-		return nil, nil, "", fmt.Errorf("process %d does not answer", process)
+	if client = connectRun(process); client == nil {
+		return nil, nil, "", fmt.Errorf("process %d does not answer", process.Process)
 	}
 	return client, nil, "", nil
 }
@@ -51,7 +50,7 @@ func callCustomers(client *caller, method string, in, out any) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the process has not answered for %v: shaper customer list shows what is in force", setTimeout)
-	case err != nil && strings.Contains(err.Error(), "no method "):
+	case errors.Is(err, errNoMethod):
 		return errors.New("the process is another version of shaper, without customers that come and go: restart it")
 	case err != nil:
 		return err

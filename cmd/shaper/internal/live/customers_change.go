@@ -281,7 +281,8 @@ func (c *Changer) recordOf(
 	return record, result, nil
 }
 
-// putCustomers puts the edits of rosters into force in their shapers. After an error the shapers are as before.
+// putCustomers puts the edits of rosters into force in their shapers. After an error the shapers are as
+// before.
 func (c *Changer) putCustomers(rosters []*rosterEdits, now time.Time) error {
 	for at, r := range rosters {
 		for i, sh := range r.shapers {

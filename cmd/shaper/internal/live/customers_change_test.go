@@ -117,7 +117,8 @@ func TestCustomersVersions(t *testing.T) {
 			t.Errorf("writer %d: got %v, want %v", i, err, want)
 		}
 	}
-	p := &PendingCustomers{CustomerRequest: CustomerRequest{Items: []CustomerItem{item(Remove, "b")}, Match: list}}
+	p := &PendingCustomers{}
+	p.Items, p.Match = []CustomerItem{item(Remove, "b")}, list
 	q := *p
 	q.Match = c.Customers.Version()
 	c.changeAll([]*PendingCustomers{p, &q})
@@ -144,7 +145,8 @@ func TestCustomersFail(t *testing.T) {
 			case "no room":
 				s.err = kernel.ErrNoRoom
 			case "file":
-				if err := errors.Join(os.Remove(c.Customers.Path), os.Mkdir(c.Customers.Path, 0o700)); err != nil {
+				err := errors.Join(os.Remove(c.Customers.Path), os.Mkdir(c.Customers.Path, 0o700))
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -238,7 +240,8 @@ func TestCustomersQueue(t *testing.T) {
 			defer all.Done()
 			for i := range rounds {
 				one := item(Put, fmt.Sprint("w", w), "address", fmt.Sprintf("10.1.%d.%d", w, i), "plan", "slow")
-				reply, err := c.SubmitCustomers(context.Background(), CustomerRequest{Items: []CustomerItem{one}}, commit)
+				request := CustomerRequest{Items: []CustomerItem{one}}
+				reply, err := c.SubmitCustomers(context.Background(), request, commit)
 				if err != nil || len(reply.Results) != 1 {
 					t.Errorf("got %v and %v", reply, err)
 				}
@@ -259,7 +262,8 @@ func TestCustomersQueue(t *testing.T) {
 func TestIdleCustomers(t *testing.T) {
 	c := newTestChanger(t, newFakeShaper(changerPolicy(t, "", someRows)))
 	idle := 10 * time.Minute
-	busy, quiet, kept := item(Put, "busy", "plan", "slow"), item(Put, "quiet", "plan", "slow"), item(Put, "kept", "plan", "slow")
+	busy, quiet := item(Put, "busy", "plan", "slow"), item(Put, "quiet", "plan", "slow")
+	kept := item(Put, "kept", "plan", "slow")
 	busy.Idle, quiet.Idle = &idle, &idle
 	if _, err := ask(c, busy, quiet, kept); err != nil {
 		t.Fatal(err)
@@ -287,7 +291,10 @@ func TestIdleCustomers(t *testing.T) {
 	if _, err := ask(c, item(Remove, "quiet")); err != nil {
 		t.Fatal(err)
 	}
-	names, _ := c.IdleCustomers(now.Add(time.Hour), func(string) (int64, error) { packets++; return packets, nil })
+	names, _ := c.IdleCustomers(now.Add(time.Hour), func(string) (int64, error) {
+		packets++
+		return packets, nil
+	})
 	if len(names) > 0 || len(c.idle.known) != 1 {
 		t.Errorf("idle customers %q, %d watched", names, len(c.idle.known))
 	}

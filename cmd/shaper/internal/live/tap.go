@@ -141,6 +141,9 @@ func (c *LocalTap) Reload(
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	plan := policy.Plan.For(c.about.Direction)
+	if err := plan.InUserSpace(); err != nil {
+		return nil, err
+	}
 	changes, err := c.Shaper.Reload(plan)
 	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		c.Notes()

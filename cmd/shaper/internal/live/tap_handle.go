@@ -176,7 +176,7 @@ func (h *tapHandle) readable() error {
 }
 
 // Check accepts every compiled policy.
-func (h *tapHandle) Check(*compiled.Plan) error { return nil }
+func (h *tapHandle) Check(plan *compiled.Plan) error { return plan.InUserSpace() }
 
 // Refresh reads the state again.
 func (h *tapHandle) Refresh() error {

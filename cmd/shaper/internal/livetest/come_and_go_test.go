@@ -151,8 +151,8 @@ type acknowledged struct {
 	answers   atomic.Int64
 }
 
-// TestLiveCustomersKilled kills the process with --state at random moments while customers are added, changed and
-// removed. After the next start there are exactly those that were acknowledged, and perhaps those of a
+// TestLiveCustomersKilled kills the process with --state at random moments while customers are added, changed
+// and removed. After the next start there are exactly those that were acknowledged, and perhaps those of a
 // request that had no answer.
 func TestLiveCustomersKilled(t *testing.T) {
 	skipInVM(t)
@@ -198,7 +198,8 @@ func TestLiveCustomersKilled(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
-// killDuringWrites sends requests from four goroutines, and kills the process after a random number of answers.
+// killDuringWrites sends requests from four goroutines, and kills the process after a random number of
+// answers.
 func (known *acknowledged) killDuringWrites(t *testing.T, r *process, socket string) {
 	t.Helper()
 	var writers sync.WaitGroup
@@ -249,7 +250,9 @@ func tryControl(socket, path string, body any) (status int, ok bool) {
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) },
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return net.Dial("unix", socket)
+			},
 		},
 		Timeout: waitLimit,
 	}
@@ -263,8 +266,8 @@ func tryControl(socket, path string, body any) (status int, ok bool) {
 	return r.StatusCode, err == nil
 }
 
-// TestLiveCustomersChurn prints how long 100,000 customers' neighbors need to come and go: with SHAPER_DEEP only,
-// on a quiet machine.
+// TestLiveCustomersChurn prints how long customers need to come and go beside 100,000 others: with
+// SHAPER_DEEP only, on a quiet machine.
 func TestLiveCustomersChurn(t *testing.T) {
 	if !nettest.Deep() {
 		t.Skip("prints figures, with SHAPER_DEEP only")
@@ -286,7 +289,9 @@ func TestLiveCustomersChurn(t *testing.T) {
 		}
 		r := p.runShaper(flags...)
 		client := http.Client{Transport: &http.Transport{
-			DialContext:         func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.write) },
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return net.Dial("unix", s.write)
+			},
 			MaxIdleConnsPerHost: 20,
 		}}
 		post := func(body string) time.Duration {

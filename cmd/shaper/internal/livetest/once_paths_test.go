@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os/exec"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // TestLiveOncePaths sends packets on every way through a host, with a budget that charges a packet
@@ -104,13 +106,10 @@ func TestLiveOncePaths(t *testing.T) {
 		"VLAN": { // ingress_ifindex is the VLAN device's at v1; it and v0 both have users
 			func(p *onceRouter) {
 				p.kernelHas("link lo type vlan id 7")
-				for i, side := range []string{"10.7.0.1", "10.7.0.2"} {
-					ns := p.near
-					if i == 1 {
-						ns = p.far
-					}
-					p.sh(ns, "ip link add link v0 name v0.7 type vlan id 7", "ip addr add "+side+"/24 dev v0.7",
-						"ip link set v0.7 up")
+				for i, ns := range []*nettest.Namespace{p.near, p.far} {
+					p.sh(ns, "ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up",
+						fmt.Sprintf("ip addr add 10.7.0.%d/24 dev v0.7", i+1),
+						fmt.Sprintf("ip neigh replace 10.7.0.%d dev v0.7 lladdr 02:00:00:00:00:%02x", 2-i, 2-i))
 				}
 				p.sh(p.far, "ip route replace 10.2.0.0/24 via 10.7.0.1")
 				p.user("v0.7", "ingress")

@@ -74,6 +74,7 @@ func (p *onceRouter) kernelHas(device string) {
 // tunnel connects near and an end by a VXLAN tunnel over their link, 10.9.0.1 and 10.9.0.2.
 func (p *onceRouter) tunnel(end *nettest.Namespace, local, remote string) {
 	p.t.Helper()
+	p.kernelHas("type vxlan id 7 dstport 4789")
 	for i, side := range []struct {
 		n             *nettest.Namespace
 		local, remote string
@@ -175,6 +176,7 @@ func (p *onceRouter) stream(from, to *nettest.Namespace, address string, n int) 
 // bridge makes v0 and v1 ports of a bridge. The address of other is then 10.1.0.9.
 func (p *onceRouter) bridge() {
 	p.t.Helper()
+	p.kernelHas("type bridge")
 	p.sh(p.near, "ip addr flush dev v0", "ip addr flush dev v1", "ip link add br0 type bridge",
 		"ip link set v0 master br0", "ip link set v1 master br0", "ip link set br0 up")
 	p.sh(p.other, "ip addr add 10.1.0.9/24 dev v0", "ip neigh replace 10.1.0.2 dev v0 lladdr 02:00:00:00:00:02")
@@ -187,7 +189,8 @@ func (p *onceRouter) fromTAP(n int) {
 	frame := make([]byte, 10+14+onceLength) // a virtio_net_hdr, Ethernet, IPv4, UDP
 	copy(frame[10:], []byte{2, 0, 0, 0, 5, 1, 2, 0, 0, 0, 5, 2, 8, 0})
 	ip := frame[24:]
-	copy(ip, []byte{0x45, 0, onceLength >> 8, onceLength & 0xff, 0, 0, 0, 0, 64, 17, 0, 0, 10, 5, 0, 2, 10, 2, 0, 2})
+	copy(ip, []byte{0x45, 0, onceLength >> 8, onceLength & 0xff, 0, 0, 0, 0, 64, 17})
+	copy(ip[12:], []byte{10, 5, 0, 2, 10, 2, 0, 2})
 	binary.BigEndian.PutUint16(ip[10:], ^checksum(ip[:20]))
 	binary.BigEndian.PutUint16(ip[20:], 4000)
 	binary.BigEndian.PutUint16(ip[22:], oncePort)

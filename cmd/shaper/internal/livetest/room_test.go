@@ -17,7 +17,7 @@ func policyOfClasses(n int) *dataplane.Policy {
 	for i := range n - 1 {
 		p.Classes = append(p.Classes, dataplane.Class{
 			Name:  fmt.Sprint("class ", i),
-			Match: dataplane.Match{Mark: []dataplane.Range{{First: uint32(i + 1), Last: uint32(i + 1)}}},
+			Match: dataplane.Match{Mark: []dataplane.Range{{First: uint64(i + 1), Last: uint64(i + 1)}}},
 			Meter: &dataplane.Meter{
 				Name:   fmt.Sprint("class ", i),
 				Params: meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 1500},

@@ -58,7 +58,7 @@ var (
 	descChangesWork = describe("shaper_changes_work",
 		"1 if ends of changes, quotas, schedules and state work and are kept, 0 if not: see shaper status.",
 		perShaper)
-	descAdded = describe("shaper_customers_added", "Customers added or replaced while the shaper runs.", perShaper)
+	descAdded = describe("shaper_added_customers", "Customers added or replaced while the shaper runs.", perShaper)
 	descSince = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.",
 		perShaper)
 	descPackets = describe("shaper_packets_total", "Packets by color after the meter.", perColor)

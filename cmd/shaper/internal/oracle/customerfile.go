@@ -120,8 +120,11 @@ func (f form) columns(header []string) ([]string, error) {
 	}
 	var names []string
 	for _, name := range header {
-		if name = strings.ToLower(name); name == "addresses" {
+		switch name = strings.ToLower(name); name {
+		case "addresses":
 			name = "address"
+		case "macs":
+			name = "mac"
 		}
 		if slices.Contains(names, name) {
 			return nil, fmt.Errorf("column %q twice", name)
@@ -169,8 +172,10 @@ func (l line) customer(key string, plans []*plan) (*customer, error) {
 func (l line) keys(who *customer, key string) error {
 	column := "address"
 	switch key {
-	case "vlan":
+	case "vlan", "mac":
 		column = key
+	case "vlan mac":
+		column = "mac"
 	case "svlan cvlan":
 		outer, err := vlanID(l.cells["svlan"])
 		inner, err2 := vlanID(l.cells["cvlan"])
@@ -181,13 +186,21 @@ func (l line) keys(who *customer, key string) error {
 	if !ok {
 		return fmt.Errorf("no column %q", column)
 	}
-	if key != "vlan" {
+	if key != "vlan" && column != "mac" {
 		var err error
 		who.blocks, err = addressBlocks(cell)
 		return err
 	}
 	for _, s := range strings.FieldsFunc(cell, separates) {
 		id, err := vlanID(s)
+		if column == "mac" {
+			id, err = parseMAC(s)
+		}
+		if key == "vlan mac" && err == nil {
+			var tag int
+			tag, err = vlanID(l.cells["vlan"])
+			id += tag << 48
+		}
 		if err != nil {
 			return err
 		}

@@ -20,16 +20,17 @@ type customers struct {
 }
 
 // customerKeys are the values of `key`, with a blank between two tags.
-var customerKeys = []string{"address", "src", "dst", "vlan", "svlan cvlan"}
+var customerKeys = []string{"address", "src", "dst", "vlan", "svlan cvlan", "mac", "vlan mac"}
 
 // customer is a row of the table, with the state of its plan.
 type customer struct {
 	name   string
 	line   int // in the CSV file
 	blocks []block
-	vlans  []int // IDs; with two tags, outer * 4096 + inner
-	plan   *plan
-	own    map[string]string // parameters of its own
+	// IDs; with two tags, outer * 4096 + inner; with MAC addresses, these, or ID << 48 + address
+	vlans []int
+	plan  *plan
+	own   map[string]string // parameters of its own
 
 	state state  // nil if paced
 	queue *queue // nil if metered
@@ -44,6 +45,10 @@ func (c *customers) of(f frame) *customer {
 		return c.byVLAN(f.vlan, f.hasVLAN)
 	case c.key == "svlan cvlan":
 		return c.byVLAN(f.vlan*4096+f.inner, f.tags >= 2)
+	case c.key == "mac":
+		return c.byVLAN(f.insideMAC(), f.hasMACs)
+	case c.key == "vlan mac":
+		return c.byVLAN(f.vlan<<48+f.insideMAC(), f.hasMACs && f.hasVLAN)
 	case !f.isIP():
 		return nil
 	case c.key == "dst" || c.key == "address" && !c.ingress:

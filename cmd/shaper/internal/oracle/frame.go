@@ -47,6 +47,8 @@ type frame struct {
 	// In any fragment, also the first: the protocol named by all fragments of the packet.
 	fragmented    bool
 	fragmentProto int
+
+	rare
 }
 
 func (f frame) isIP() bool { return f.kind == ipv4 || f.kind == ipv6 }
@@ -79,6 +81,7 @@ const (
 func parseFrame(linkType int, data []byte, wire int64) frame {
 	p := parser{data: data, frame: frame{wire: wire}}
 	p.link(linkType)
+	p.macs()
 	if !p.isIP() {
 		p.l3 = max(0, p.wire-p.header)
 	}
@@ -384,6 +387,7 @@ func (p *parser) packet() []byte {
 }
 
 func (p *parser) ports(transport []byte) {
+	p.upper(transport)
 	switch p.proto {
 	case 6, 17, 33, 132, 136: // TCP, UDP, DCCP, SCTP, UDP-Lite
 		if len(transport) >= 4 {

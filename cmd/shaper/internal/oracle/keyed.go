@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // table holds the states of a per-key meter, up to a maximum number.
@@ -75,7 +77,15 @@ func parseTable(o *options, parse func(*options) func() state) *table {
 		o.fail("evict: idle needs new: full")
 	}
 	var err error
-	t.per = o.text("per", "")
+	if n := o.entries["per"]; n.Kind == yaml.SequenceNode {
+		var words []string
+		for _, word := range n.Content {
+			words = append(words, word.Value)
+		}
+		t.per = strings.Join(words, " ")
+	} else {
+		t.per = o.text("per", "")
+	}
 	t.key, err = parseKey(t.per)
 	o.keep(err)
 
@@ -99,7 +109,7 @@ func parseKey(s string) (func(frame) (string, bool), error) {
 	bits4, bits6 := 32, 128
 	if isPrefix {
 		var err error
-		if bits4, bits6, err = parseSizes(sizes); err != nil || what != "src" && what != "dst" {
+		if bits4, bits6, err = parseSizes(sizes); err != nil || what != "src" && what != "dst" && what != "address" {
 			return nil, fmt.Errorf("per: %q is unknown", s)
 		}
 	}
@@ -117,6 +127,19 @@ func parseKey(s string) (func(frame) (string, bool), error) {
 		}, nil
 	case "vlan":
 		return func(f frame) (string, bool) { return strconv.Itoa(f.vlan), f.hasVLAN }, nil
+	case "address":
+		return func(f frame) (string, bool) {
+			if f.fromCustomers {
+				return prefix(f.src, bits4, bits6), f.isIP()
+			}
+			return prefix(f.dst, bits4, bits6), f.isIP()
+		}, nil
+	case "mac":
+		return func(f frame) (string, bool) { return strconv.Itoa(f.insideMAC()), f.hasMACs }, nil
+	case "vlan mac":
+		return func(f frame) (string, bool) {
+			return fmt.Sprint(f.vlan, f.insideMAC()), f.hasMACs && f.hasVLAN
+		}, nil
 	case "dscp":
 		return func(f frame) (string, bool) { return strconv.Itoa(f.dscp()), f.isIP() }, nil
 	}

@@ -60,6 +60,15 @@ func keyWords(per string, f frame) string {
 		return fmt.Sprintf("flow %s > %s %s", end(f.src, sport), end(f.dst, dport), name)
 	case "vlan":
 		return fmt.Sprint("vlan ", f.vlan)
+	case "address":
+		if f.fromCustomers {
+			return "address " + addr(f.src)
+		}
+		return "address " + addr(f.dst)
+	case "mac":
+		return "mac " + f.insideText()
+	case "vlan mac":
+		return fmt.Sprintf("vlan %d mac %s", f.vlan, f.insideText())
 	}
 	return fmt.Sprint("dscp ", f.dscp())
 }

@@ -30,7 +30,7 @@ type match struct {
 
 // takesNonIP reports whether packets without a valid IP header can match.
 func (m match) takesNonIP() bool {
-	for _, key := range []string{"ethertype", "vlan", "pcp", "length"} {
+	for _, key := range []string{"ethertype", "vlan", "pcp", "length", "inner-vlan", "mac", "src-mac", "dst-mac"} {
 		if _, ok := m.numbers[key]; ok {
 			return true
 		}
@@ -109,7 +109,10 @@ func (f frame) field(key string, length int64) (int, bool) {
 	case "length":
 		return int(length), true
 	}
-	return 0, key == "mark" // 0 in a replay
+	if key == "mark" {
+		return 0, true // in a replay
+	}
+	return f.rareField(key)
 }
 
 // Names of values, by key.
@@ -199,7 +202,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 func parseMatch(n *yaml.Node) (match, error) {
 	m := match{numbers: map[string][]span{}, prefixes: map[string][]netip.Prefix{}}
 	keys, err := mapping(n, "src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark",
-		"ethertype", "length")
+		"ethertype", "length", "inner-vlan", "tcp-flags", "icmp-type", "mac", "src-mac", "dst-mac")
 	if err != nil {
 		return m, err
 	}
@@ -219,6 +222,14 @@ func parseMatch(n *yaml.Node) (match, error) {
 					return m, at(v, err)
 				}
 				m.prefixes[key] = append(m.prefixes[key], p)
+				continue
+			}
+			if _, common := keyRange[key]; !common {
+				spans, err := parseRare(key, s)
+				if err != nil {
+					return m, at(v, err)
+				}
+				m.numbers[key] = append(m.numbers[key], spans...)
 				continue
 			}
 			r, err := parseSpan(key, s)

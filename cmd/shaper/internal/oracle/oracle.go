@@ -19,7 +19,7 @@ import (
 // current directory.
 type Site struct {
 	Dir     string // directory of the policy file; "" is the current one
-	Ingress bool   // customers are looked up by the source address, with key: address
+	Ingress bool   // the inner side of packets is the source
 }
 
 // Decide is Site.Decide for the zero Site.
@@ -156,6 +156,10 @@ func (r *row) actions() string {
 // decide classifies, meters and acts on one packet.
 func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	f := parseFrame(packet.linkType, packet.data, packet.wire)
+	f.fromCustomers = p.ingress
+	if !f.ethernet && p.byMAC() {
+		return nil, errors.New("a policy with MAC addresses needs an Ethernet link layer")
+	}
 	length, err := p.length.meteredBytes(f)
 	if err != nil {
 		return nil, err

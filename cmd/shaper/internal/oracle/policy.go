@@ -18,6 +18,7 @@ type policy struct {
 	trees     []*tree
 	length    lengthRule
 	closed    bool // unclassified packets are dropped
+	ingress   bool // as Site.Ingress
 }
 
 type class struct {
@@ -91,6 +92,7 @@ func (s Site) parse(text []byte) (*policy, error) {
 		return nil, err
 	}
 	p := &policy{
+		ingress:   s.Ingress,
 		envelopes: map[string]*envelope{},
 		queues:    map[string]*queue{},
 		links:     map[string]*node{},

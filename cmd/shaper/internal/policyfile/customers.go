@@ -17,7 +17,9 @@ const planMeter = "plan"
 // customerKeys are the parts of a packet from which its customer is known.
 var customerKeys = map[string]dataplane.CustomerKey{
 	"address": dataplane.ByInside, "src": dataplane.BySource, "dst": dataplane.ByDestination,
-	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs,
+	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs, "mac": dataplane.CustomerByMAC,
+	"vlan, mac": dataplane.CustomerByVLANMAC, "mark": dataplane.CustomerByMark,
+	"cgroup": dataplane.CustomerByCgroup,
 }
 
 // customers reads the key customers, and then the file named there.
@@ -95,16 +97,22 @@ func (l *loader) path(n *yaml.Node) string {
 func (l *loader) customerKey(n *yaml.Node) dataplane.CustomerKey {
 	words := []string{n.Value}
 	if n.Kind == yaml.SequenceNode {
-		words = nil
-		for _, entry := range n.Content {
-			words = append(words, target(entry).Value)
-		}
+		words = listWords(n)
 	}
 	k, ok := customerKeys[strings.Join(words, ", ")]
-	if two := k == dataplane.ByTwoVLANs; !ok || two != (len(words) == 2) {
-		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan]")
+	two := k == dataplane.ByTwoVLANs || k == dataplane.CustomerByVLANMAC
+	if !ok || two != (len(words) == 2) {
+		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup")
 	}
 	return k
+}
+
+// listWords returns the words of a list.
+func listWords(n *yaml.Node) (words []string) {
+	for _, entry := range n.Content {
+		words = append(words, target(entry).Value)
+	}
+	return words
 }
 
 // perCustomer reads the meter of a class with per: customer. per is the value of per, n the value

@@ -43,7 +43,7 @@ var rateNames = []string{
 }
 
 // severalNames are the contents with any number of columns.
-var severalNames = []string{"address", "vlan"}
+var severalNames = []string{"address", "vlan", "mac", "mark", "cgroup"}
 
 // keyColumns returns the columns that identify the customer of a packet.
 func keyColumns(k dataplane.CustomerKey) []string {
@@ -52,6 +52,14 @@ func keyColumns(k dataplane.CustomerKey) []string {
 		return []string{"vlan"}
 	case dataplane.ByTwoVLANs:
 		return []string{"svlan", "cvlan"}
+	case dataplane.CustomerByMAC:
+		return []string{"mac"}
+	case dataplane.CustomerByVLANMAC:
+		return []string{"vlan", "mac"}
+	case dataplane.CustomerByMark:
+		return []string{"mark"}
+	case dataplane.CustomerByCgroup:
+		return []string{"cgroup"}
 	}
 	return []string{"address"}
 }
@@ -72,8 +80,11 @@ func contents(k dataplane.CustomerKey, plan string) (all []string, need int) {
 
 // contentOf returns the content that a name means.
 func contentOf(name string) string {
-	if name == "addresses" {
+	switch name {
+	case "addresses":
 		return "address"
+	case "macs":
+		return "mac"
 	}
 	return name
 }

@@ -86,11 +86,11 @@ func TestNamedKeys(t *testing.T) {
 	}{
 		{
 			"key: vlan, columns: {customer: id, vlan: [Access, Voice], plan: t}", "Voice,id,t,vlan,Access\n7 8,a,quiet,99,1\n,b,quiet,,3\n",
-			[]dataplane.Customer{{Name: "a", VLANs: []uint32{1, 7, 8}}, {Name: "b", VLANs: []uint32{3}}},
+			[]dataplane.Customer{{Name: "a", IDs: []uint64{1, 7, 8}}, {Name: "b", IDs: []uint64{3}}},
 		},
 		{
 			"key: [svlan, cvlan], columns: {customer: id, svlan: S, cvlan: C, plan: t}", "C,id,t,S\n7,a,quiet,1\n",
-			[]dataplane.Customer{{Name: "a", VLANs: []uint32{1<<12 | 7}}},
+			[]dataplane.Customer{{Name: "a", IDs: []uint64{1<<12 | 7}}},
 		},
 		{
 			"columns: {customer: IP, addresses: IP}, plan: quiet", "IP\n192.0.2.1\n2001:db8::5\n",

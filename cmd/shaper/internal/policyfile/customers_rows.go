@@ -3,7 +3,6 @@ package policyfile
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -42,7 +41,7 @@ type rowReader struct {
 
 	// Indices of columns; -1 if the file does not have the column.
 	customer, svlan, cvlan, plan, quota int
-	address, vlan                       []int
+	address, vlan, mac, mark, cgroup    []int
 
 	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row
@@ -57,11 +56,13 @@ type rowReader struct {
 
 	names    textSlab
 	prefixes slab[netip.Prefix]
-	vlans    slab[uint32]
+	ids      slab[uint64]
+
+	cgroups map[string]uint64 // indexes in Customers.Cgroups
 }
 
 // readRows reads the text of a file of customers into the table. With namesOnly it leaves out
-// their addresses and VLANs.
+// their addresses and other keys.
 func (l *loader) readRows(name, text string, table *dataplane.Customers, form tableForm) *rows {
 	r := newRowReader(name, text, table, l.plans)
 	r.own.links, r.namesOnly, r.form = l.links, l.namesOnly, form
@@ -77,6 +78,7 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 		},
 		csv: newCSVReader(text), plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
+		cgroups:  map[string]uint64{},
 	}
 	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
 	for _, p := range plans {
@@ -178,13 +180,10 @@ func (r *rowReader) row() {
 	if r.quota >= 0 {
 		r.ownQuota(c.Name)
 	}
-	switch r.table.Key {
-	case dataplane.ByOuterVLAN:
-		c.VLANs = r.vlanList()
-	case dataplane.ByTwoVLANs:
-		c.VLANs = r.vlanPair(r.cell(r.svlan), r.cell(r.cvlan))
-	default:
+	if r.table.Key.ByAddress() {
 		c.Prefixes = r.prefixList()
+	} else {
+		c.IDs = r.idList()
 	}
 	r.table.List = append(r.table.List, c)
 	r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
@@ -268,40 +267,4 @@ func parseCustomerPrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%q is IPv4 in IPv6: write %v", s, v4)
 	}
 	return p, err
-}
-
-func (r *rowReader) vlanList() []uint32 {
-	for _, at := range r.vlan {
-		words(r.cell(at), func(word string) {
-			if id, ok := r.vlanID("vlan", word); ok {
-				r.vlans.add(id)
-			}
-		})
-	}
-	return r.vlans.end()
-}
-
-// vlanPair returns the IDs of the outer and of the inner tag as one number.
-func (r *rowReader) vlanPair(outer, inner string) []uint32 {
-	switch {
-	case outer == "" && inner == "":
-		return nil
-	case outer == "" || inner == "":
-		r.fail("svlan and cvlan go together: fill both cells, or none")
-		return nil
-	}
-	first, ok := r.vlanID("svlan", outer)
-	second, both := r.vlanID("cvlan", inner)
-	if ok && both {
-		r.vlans.add(first<<12 | second)
-	}
-	return r.vlans.end()
-}
-
-func (r *rowReader) vlanID(column, s string) (id uint32, ok bool) {
-	v, err := strconv.ParseUint(s, 10, 12)
-	if err != nil {
-		r.fail("%s: %q is not a VLAN ID from 0 to 4095", column, s)
-	}
-	return uint32(v), err == nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,23 +180,30 @@ plans: {p: {type: token-bucket, rate: 100p/1s, burst: 10}}
 
 // TestCustomerKeys checks the columns that each key reads.
 func TestCustomerKeys(t *testing.T) {
-	const header = "customer,address,vlan,svlan,cvlan,plan\n"
+	const header = "customer,address,vlan,svlan,cvlan,mac,mark,cgroup,plan\n"
+	const row = `1,::/0,"0,12;4095",100,7,02:00:5E:10:00:0a 02:00:5e:10:00:01,7 0xff000000,/a /b.slice/c,quiet`
+	const pair = `1,::/0,12,100,7,02:00:5E:10:00:0a 02:00:5e:10:00:01,7,/a,quiet`
 	for _, test := range []struct {
 		key     string
 		want    dataplane.Customer
 		code    dataplane.CustomerKey
 		ignored string
+		row     string
 	}{
-		{"address", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan"},
-		{"[address]", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan"},
-		{"src", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.BySource, "vlan svlan cvlan"},
-		{"dst", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByDestination, "vlan svlan cvlan"},
-		{"vlan", dataplane.Customer{VLANs: []uint32{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan"},
-		{"[vlan]", dataplane.Customer{VLANs: []uint32{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan"},
-		{"[svlan, cvlan]", dataplane.Customer{VLANs: []uint32{100<<12 | 7}}, dataplane.ByTwoVLANs, "address vlan"},
+		{"address", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan mac mark cgroup", row},
+		{"[address]", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan mac mark cgroup", row},
+		{"src", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.BySource, "vlan svlan cvlan mac mark cgroup", row},
+		{"dst", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByDestination, "vlan svlan cvlan mac mark cgroup", row},
+		{"vlan", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan mac mark cgroup", row},
+		{"[vlan]", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan mac mark cgroup", row},
+		{"[svlan, cvlan]", dataplane.Customer{IDs: []uint64{100<<12 | 7}}, dataplane.ByTwoVLANs, "address vlan mac mark cgroup", row},
+		{"mac", dataplane.Customer{IDs: []uint64{0x02005e10000a, 0x02005e100001}}, dataplane.CustomerByMAC, "address vlan svlan cvlan mark cgroup", row},
+		{"[vlan, mac]", dataplane.Customer{IDs: []uint64{12<<48 | 0x02005e10000a, 12<<48 | 0x02005e100001}}, dataplane.CustomerByVLANMAC, "address svlan cvlan mark cgroup", pair},
+		{"mark", dataplane.Customer{IDs: []uint64{7, 0xff000000}}, dataplane.CustomerByMark, "address vlan svlan cvlan mac cgroup", row},
+		{"cgroup", dataplane.Customer{IDs: []uint64{0, 1}}, dataplane.CustomerByCgroup, "address vlan svlan cvlan mac mark", row},
 	} {
 		policy := ispClasses + "customers: {file: c.csv, key: " + test.key + "}\n" + ispPlans
-		f, err := loadCustomers(policy, header+`1,::/0,"0,12;4095",100,7,quiet`+"\n2,,,,,quiet\n")
+		f, err := loadCustomers(policy, header+test.row+"\n2,,,,,,,,quiet\n")
 		if err != nil {
 			t.Errorf("%s: %v", test.key, err)
 			continue
@@ -205,6 +213,13 @@ func TestCustomerKeys(t *testing.T) {
 		first.Name, first.Plan = "1", c.Plans[3]
 		if c.Key != test.code || !reflect.DeepEqual(c.List, []dataplane.Customer{first, second}) {
 			t.Errorf("%s: got %d %+v, want %d %+v", test.key, c.Key, c.List, test.code, first)
+		}
+		var cgroups []string
+		if test.code == dataplane.CustomerByCgroup {
+			cgroups = []string{"/a", "/b.slice/c"}
+		}
+		if !slices.Equal(c.Cgroups, cgroups) {
+			t.Errorf("%s: cgroups %q, want %q", test.key, c.Cgroups, cgroups)
 		}
 		if _, ignored := f.Ignored(); strings.Join(ignored, " ") != test.ignored {
 			t.Errorf("%s: ignored columns %q, want %q", test.key, ignored, test.ignored)
@@ -239,10 +254,10 @@ func TestCustomerErrors(t *testing.T) {
 		{"file empty", customers(`{file: ""}`), "3:19: file needs a name, such as file: customers.csv"},
 		{"file unprintable", customers(`{file: "a\x1b"}`), `3:19: file "a\x1b" has unprintable characters`},
 		{"file missing", customers("{file: sub/x.csv, key: src}"), `3:19: file "sub/x.csv": no such file`},
-		{"key", customers("{file: c.csv, key: mac}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan]"},
-		{"key of two", customers("{file: c.csv, key: [cvlan, svlan]}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan]"},
-		{"key of two as a word", customers(`{file: c.csv, key: "svlan, cvlan"}`), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan]"},
-		{"key empty", customers("{file: c.csv, key: []}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan]"},
+		{"key", customers("{file: c.csv, key: ttl}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
+		{"key of two", customers("{file: c.csv, key: [cvlan, svlan]}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
+		{"key of two as a word", customers(`{file: c.csv, key: "svlan, cvlan"}`), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
+		{"key empty", customers("{file: c.csv, key: []}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
 		{"nested", customers("{file: c.csv, nested: yes}"), `3:34: nested: "yes" is not one of true, false`},
 		{"unknown key", customers("{file: c.csv, keys: src}"), `3:26: unknown key "keys" in customers: want one of columns, file, key, nested, plan, unit`},
 		{"no plans", ispClasses + table, "3:12: customers need plans: define them under plans:"},

@@ -15,14 +15,26 @@ import (
 // keyWords are the YAML keys of all meters for initial tokens and for tables.
 var keyWords = []string{"initial", "per", "keys", "new", "evict"}
 
-var keyFields = map[string]dataplane.KeyField{
+// commonKeys are the keys of meters and of fair queues.
+var commonKeys = map[string]dataplane.KeyField{
 	"src": dataplane.BySrc, "dst": dataplane.ByDst, "flow": dataplane.ByFlow, "vlan": dataplane.ByVLAN,
 	"dscp": dataplane.ByDSCP,
 }
 
+// keyFields are the keys of meters. A list of keys is joined by commas.
+var keyFields = func() map[string]dataplane.KeyField {
+	fields := maps.Clone(commonKeys)
+	for _, k := range []dataplane.KeyField{
+		dataplane.ByAddress, dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByMark, dataplane.ByCgroup,
+	} {
+		fields[k.String()] = k
+	}
+	return fields
+}()
+
 // fairFields are the keys of fair queues.
 var fairFields = func() map[string]dataplane.KeyField {
-	fields := maps.Clone(keyFields)
+	fields := maps.Clone(commonKeys)
 	fields["hosts"] = dataplane.ByHosts
 	return fields
 }()
@@ -42,7 +54,11 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 		}
 		return
 	}
-	m.Per, _ = parsed(l, per, "per", parseKey)
+	if per.Kind == yaml.SequenceNode {
+		m.Per = l.keyList(per)
+	} else {
+		m.Per, _ = parsed(l, per, "per", parseKey)
+	}
 	if initial != nil {
 		l.fail(initial, "initial cannot be combined with per: write new: full or new: empty for new keys")
 	}
@@ -60,6 +76,15 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	if n := d.value("evict"); n != nil {
 		m.Idle = l.second(n, "evict", "lru", "idle")
 	}
+}
+
+// keyList reads a list of keys, which are one key together.
+func (l *loader) keyList(n *yaml.Node) dataplane.Key {
+	k, known := keyFields["["+strings.Join(listWords(n), ", ")+"]"]
+	if !known {
+		l.fail(n, "per: the only list is [vlan, mac]")
+	}
+	return dataplane.Key{By: k}
 }
 
 func parseKey(s string) (dataplane.Key, error) { return keyOf(s, keyFields) }
@@ -84,8 +109,8 @@ func keyOf(s string, fields map[string]dataplane.KeyField) (dataplane.Key, error
 			strings.Join(sorted(fields), ", "))
 	case !cut:
 		return dataplane.Key{By: by}, nil
-	case by != dataplane.BySrc && by != dataplane.ByDst:
-		return dataplane.Key{}, fmt.Errorf("%q: only src and dst have a prefix: write %s", s, name)
+	case !by.HasPrefix():
+		return dataplane.Key{}, fmt.Errorf("%q: only src, dst and address have a prefix: write %s", s, name)
 	}
 	v4, v6, both := strings.Cut(prefix, ",")
 	k := dataplane.Key{By: by}

@@ -9,7 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
-// CompileLabel compiles the policy of a label, with the changes and the added customers in force. Unreadable and stale
+// CompileLabel compiles the policy of a label, with the changes and the added customers. Unreadable and stale
 // changes are ignored: they are reported by the commands which make or reload a shaper.
 func CompileLabel(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)

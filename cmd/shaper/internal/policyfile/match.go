@@ -14,12 +14,12 @@ import (
 )
 
 // valueNames are the names of protocols and EtherTypes (IEEE) in policies, by field.
-var valueNames = map[string]map[string]uint32{
-	"proto": func() map[string]uint32 {
-		numbers := map[string]uint32{}
+var valueNames = map[string]map[string]uint64{
+	"proto": func() map[string]uint64 {
+		numbers := map[string]uint64{}
 		for n, name := range dataplane.ProtoNames {
 			if name != "" {
-				numbers[name] = uint32(n)
+				numbers[name] = uint64(n)
 			}
 		}
 		return numbers
@@ -44,12 +44,13 @@ func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
 	l.entries(n, "match", func(key, value *yaml.Node) {
 		if i := slices.Index(matchNames, key.Value); i >= 0 {
 			list := dataplane.MatchFields[i].List(m)
-			*list = values(l, value, key.Value, rangeParser(valueParser(key.Value)))
+			*list = slices.Concat(values(l, value, key.Value, rangesParser(key.Value))...)
 			return
 		}
 		l.knownKey(key, value, "match", keys{
 			{"src", func(n *yaml.Node) { m.Src = values(l, n, "src", parsePrefix) }},
 			{"dst", func(n *yaml.Node) { m.Dst = values(l, n, "dst", parsePrefix) }},
+			{"cgroup", func(n *yaml.Node) { m.Cgroups = values(l, n, "cgroup", parseCgroup) }},
 		}, matchNames...)
 	})
 }
@@ -65,15 +66,33 @@ func values[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, 
 }
 
 // valueParser returns the parser of a field's values.
-func valueParser(field string) func(string) (uint32, error) {
-	if field == "dscp" {
-		return func(s string) (uint32, error) { v, err := marker.ParseDSCP(s); return uint32(v), err }
+func valueParser(field string) func(string) (uint64, error) {
+	switch field {
+	case "dscp":
+		return func(s string) (uint64, error) { v, err := marker.ParseDSCP(s); return uint64(v), err }
+	case "mac", "src-mac", "dst-mac":
+		return parseMAC
 	}
 	return numberOrName(valueNames[field])
 }
 
+// rangesParser returns the parser of an entry of a field's list.
+func rangesParser(field string) func(string) ([]dataplane.Range, error) {
+	switch field {
+	case "tcp-flags":
+		return parseTCPFlags
+	case "icmp-type":
+		return parseICMPType
+	}
+	parse := rangeParser(valueParser(field))
+	return func(s string) ([]dataplane.Range, error) {
+		r, err := parse(s)
+		return []dataplane.Range{r}, err
+	}
+}
+
 // ValueName returns the name of a value of a match field, or "" for a nameless one.
-func ValueName(field string, v uint32) string {
+func ValueName(field string, v uint64) string {
 	if field == "dscp" {
 		return marker.DSCPName(uint8(v))
 	}
@@ -86,14 +105,14 @@ func ValueName(field string, v uint32) string {
 }
 
 // numberOrName returns a parser of numbers, decimal or hexadecimal with 0x, and of names.
-func numberOrName(names map[string]uint32) func(string) (uint32, error) {
-	return func(s string) (uint32, error) {
+func numberOrName(names map[string]uint64) func(string) (uint64, error) {
+	return func(s string) (uint64, error) {
 		if v, ok := names[s]; ok {
 			return v, nil
 		}
 		v, err := strconv.ParseUint(s, 0, 32)
 		if err == nil {
-			return uint32(v), nil
+			return v, nil
 		}
 		if names == nil {
 			return 0, fmt.Errorf("%q is not a number or a range such as 5000-5999", s)
@@ -103,7 +122,7 @@ func numberOrName(names map[string]uint32) func(string) (uint32, error) {
 }
 
 // rangeParser returns a parser of a single value, or of two values with a dash between.
-func rangeParser(value func(string) (uint32, error)) func(string) (dataplane.Range, error) {
+func rangeParser(value func(string) (uint64, error)) func(string) (dataplane.Range, error) {
 	return func(s string) (dataplane.Range, error) {
 		if v, err := value(s); err == nil {
 			return dataplane.Range{First: v, Last: v}, nil

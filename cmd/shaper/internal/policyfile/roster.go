@@ -112,6 +112,9 @@ func (r *Roster) current() (*Compiled, error) {
 	return r.now, nil
 }
 
+// ErrCgroups is the error for a change of customers that are known by cgroup.
+var ErrCgroups = errors.New("customers by cgroup do not come and go: change their file, and reload")
+
 // begin makes the table in which customers come and go.
 func (r *Roster) begin() error {
 	if r.from.Plan.Customers == nil {
@@ -236,8 +239,8 @@ func (r *Roster) load(read *readRecord) (lost []error, err error) {
 	for _, name := range slices.Sorted(maps.Keys(owners)) {
 		other, plan := r.live.Customer(name)
 		kept := *other
-		kept.VLANs = slices.DeleteFunc(slices.Clone(other.VLANs),
-			func(id uint32) bool { return slices.Contains(read.customer.VLANs, id) })
+		kept.IDs = slices.DeleteFunc(slices.Clone(other.IDs),
+			func(id uint64) bool { return slices.Contains(read.customer.IDs, id) })
 		kept.Prefixes = slices.DeleteFunc(slices.Clone(other.Prefixes), func(p netip.Prefix) bool {
 			return slices.ContainsFunc(read.customer.Prefixes, func(q netip.Prefix) bool {
 				return p == q || p.Overlaps(q) && !r.from.Policy.Customers.Nested
@@ -324,6 +327,9 @@ func (r *Roster) Change(list []*customers.Record) (edits []CustomerEdit, undo fu
 	defer r.mu.Unlock()
 	if err := r.begin(); err != nil {
 		return nil, nil, err
+	}
+	if r.from.Policy.Customers.Key == dataplane.CustomerByCgroup {
+		return nil, nil, ErrCgroups
 	}
 	restore := make([]func(), 0, len(list))
 	undoAll := func() {

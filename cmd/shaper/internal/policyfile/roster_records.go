@@ -27,6 +27,10 @@ func (l *loader) readRecords(list []*customers.Record) []readRecord {
 	var order []string
 	for i, r := range list {
 		out[i].Record = r
+		if l.file.Policy.Customers.Key == dataplane.CustomerByCgroup {
+			out[i].err = ErrCgroups
+			continue
+		}
 		columns := "customer\x00plan\x00" + strings.Join(keyColumns(l.file.Policy.Customers.Key), "\x00")
 		for _, name := range slices.Sorted(maps.Keys(r.Cells)) {
 			if !strings.Contains("\x00"+columns+"\x00", "\x00"+name+"\x00") {
@@ -115,17 +119,18 @@ func (r *rows) reasons() error {
 // KeyCells returns the cells of a file of customers with the keys of a customer, by column.
 func KeyCells(key dataplane.CustomerKey, c *dataplane.Customer) map[string]string {
 	out := map[string]string{}
-	switch key {
-	case dataplane.ByTwoVLANs:
-		for _, id := range c.VLANs { // at most one
-			out["svlan"], out["cvlan"] = fmt.Sprint(id>>12), fmt.Sprint(id&0xfff)
+	columns := keyColumns(key)
+	switch {
+	case len(columns) == 2:
+		for _, id := range c.IDs { // at most one
+			out[columns[0]], out[columns[1]], _ = strings.Cut((&dataplane.Customers{Key: key}).IDText(id), ", ")
 		}
-	case dataplane.ByOuterVLAN:
+	case !key.ByAddress():
 		var words []string
-		for _, id := range c.VLANs {
-			words = append(words, fmt.Sprint(id))
+		for _, id := range c.IDs {
+			words = append(words, (&dataplane.Customers{Key: key}).IDText(id))
 		}
-		out["vlan"] = strings.Join(words, " ")
+		out[columns[0]] = strings.Join(words, " ")
 	default:
 		var words []string
 		for _, p := range c.Prefixes {

@@ -86,7 +86,8 @@ func TestRosterChange(t *testing.T) {
 			"customer,address,plan,rate,quota\nbob,192.0.2.2 2001:db8::/64,basic,3mbit,2GB\ncem,192.0.2.3,basic,,\n",
 		},
 		{"addresses exchanged", []*customers.Record{
-			record("ann", "address", "192.0.2.3", "plan", "gold"), record("cem", "address", "192.0.2.1", "plan", "basic"),
+			record("ann", "address", "192.0.2.3", "plan", "gold"),
+			record("cem", "address", "192.0.2.1", "plan", "basic"),
 		}, "customer,address,plan,rate,quota\nann,192.0.2.3,gold,,\n" +
 			"bob,192.0.2.2 2001:db8::/64,basic,3mbit,2GB\ncem,192.0.2.1,basic,,\n"},
 		{
@@ -112,8 +113,8 @@ func TestRosterChange(t *testing.T) {
 			}
 			sameCustomers(t, loaded, want)
 			for _, r := range test.list { // the roster of a loaded policy continues
-				if _, _, err := loaded.Roster().Change([]*customers.Record{{Name: r.Name, Reset: true}}); err != nil &&
-					!strings.Contains(err.Error(), "belongs to") {
+				_, _, err := loaded.Roster().Change([]*customers.Record{{Name: r.Name, Reset: true}})
+				if err != nil && !strings.Contains(err.Error(), "belongs to") {
 					t.Fatal(err)
 				}
 			}
@@ -203,7 +204,8 @@ func TestRosterUndo(t *testing.T) {
 		next := maps.Clone(book)
 		for _, n := range r.Perm(8)[:1+r.IntN(3)] {
 			name := []string{"ann", "bob", "cem", "d", "e", "f", "g", "h"}[n]
-			one := record(name, "address", fmt.Sprintf("192.0.2.%d", r.IntN(12)), "plan", []string{"gold", "basic"}[r.IntN(2)])
+			address, plan := fmt.Sprintf("192.0.2.%d", r.IntN(12)), []string{"gold", "basic"}[r.IntN(2)]
+			one := record(name, "address", address, "plan", plan)
 			if one.Cells["plan"] == "basic" && r.IntN(2) == 0 {
 				one.Cells["rate"] = fmt.Sprint(1+r.IntN(3), "mbit")
 			}
@@ -277,7 +279,8 @@ func TestCustomersOnTop(t *testing.T) {
 			t.Errorf("%s belongs to %q, want %q", address, got, owner)
 		}
 	}
-	if names := c.Roster().Select(9, func(string, string) bool { return true }); !slices.Equal(names, []string{"ann", "bob", "dan"}) {
+	names := c.Roster().Select(9, func(string, string) bool { return true })
+	if !slices.Equal(names, []string{"ann", "bob", "dan"}) {
 		t.Errorf("customers %q", names)
 	}
 }

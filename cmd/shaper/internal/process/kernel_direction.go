@@ -124,8 +124,8 @@ func (k *kernelPlane) policyOf(sh *kernel.About) (*policyfile.Compiled, error) {
 	return policy.Current(), nil
 }
 
-// loadedPolicy returns the policy of a shaper as it was loaded. It compiles the policy only if another process
-// loaded it.
+// loadedPolicy returns the policy of a shaper as it was loaded. It compiles the policy only if another
+// process loaded it.
 func (k *kernelPlane) loadedPolicy(sh *kernel.About) (*policyfile.Compiled, error) {
 	cached := &k.seen[sh.Direction].policy
 	if !cached.loaded.Equal(sh.Loaded) {

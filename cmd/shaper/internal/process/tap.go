@@ -156,6 +156,9 @@ const TapMarks = "shaper tap"
 func (t *tapPlane) addDirections(policy *policyfile.Compiled) error {
 	defer cli.Interrupted.AllowExit()()
 	o := t.options
+	if err := policy.Plan.InUserSpace(); err != nil {
+		return cli.ExplainIn(policy, err)
+	}
 	o.Policy.NoMarks = TapMarks
 	o.Policy.Warn(t.err, policy, cmp.Or(o.Uplink, o.Peer))
 	t.openChanges()

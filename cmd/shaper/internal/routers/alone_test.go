@@ -221,7 +221,7 @@ func plainMatch(m *dataplane.Match) {
 		m.Proto = []dataplane.Range{{First: 6, Last: 6}, {First: 17, Last: 17}}
 	}
 	prefixes := slices.Concat(m.Src, m.Dst)
-	implied := func(family uint32) bool {
+	implied := func(family uint64) bool {
 		return len(prefixes) > 0 &&
 			slices.Contains(m.EtherType, dataplane.Range{First: family, Last: family}) &&
 			!slices.ContainsFunc(prefixes,

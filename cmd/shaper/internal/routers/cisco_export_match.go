@@ -77,7 +77,7 @@ func (e *ciscoExporter) either(name, statement string, words []string, most int)
 
 // etherType returns the statement for EtherTypes.
 func (e *ciscoExporter) etherType(c *dataplane.Class, name string) string {
-	names := map[uint32]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}
+	names := map[uint64]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}
 	var words []string
 	numbers, ok := singles(c.Match.EtherType, len(names))
 	for _, v := range numbers {
@@ -158,7 +158,7 @@ func protocolWords(m *dataplane.Match, v6 bool) (words []string) {
 	}
 	numbers, _ := singles(m.Proto, 256)
 	for _, n := range numbers {
-		word := map[uint32]string{
+		word := map[uint64]string{
 			1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 89: "ospf", 132: "sctp",
 		}[n]
 		if v6 && n == 1 || word == "" {

@@ -207,7 +207,7 @@ func matchProtocol(l Line, a *args) ([]Conditions, error) {
 // protocol returns a value of the key proto, for a name or a number.
 func protocol(word string) (string, bool) {
 	if n, err := strconv.ParseUint(word, 10, 8); err == nil {
-		if name := policyfile.ValueName("proto", uint32(n)); name != "" {
+		if name := policyfile.ValueName("proto", uint64(n)); name != "" {
 			return name, true
 		}
 		return strconv.Itoa(int(n)), true

@@ -201,7 +201,7 @@ func values(list []dataplane.Range) (words []string) {
 }
 
 // singles returns all numbers of ranges once, or false if there are more than most.
-func singles(list []dataplane.Range, most int) (numbers []uint32, ok bool) {
+func singles(list []dataplane.Range, most int) (numbers []uint64, ok bool) {
 	for _, r := range list {
 		for v := r.First; v <= r.Last; v++ {
 			if slices.Contains(numbers, v) {
@@ -239,7 +239,7 @@ func (e *exporter) families(c *dataplane.Class) []int {
 }
 
 // noCondition is the reason for fields of a match that an exporter does not write.
-const noCondition = "the router has no such condition"
+const noCondition = "no command of the router for this condition is known"
 
 // inAccessList reports whether a condition needs access lists.
 func inAccessList(m *dataplane.Match) bool {
@@ -251,7 +251,7 @@ func inAccessList(m *dataplane.Match) bool {
 func (e *exporter) checkPorts(m *dataplane.Match, class string) {
 	protocols, _ := singles(m.Proto, 256)
 	for _, n := range protocols {
-		if !slices.Contains([]uint32{6, 17, 132}, n) && len(m.SPort)+len(m.DPort) > 0 {
+		if !slices.Contains([]uint64{6, 17, 132}, n) && len(m.SPort)+len(m.DPort) > 0 {
 			e.Cannot("class %s: ports of protocol %d: the router has those of tcp, udp and sctp", class, n)
 		}
 	}
@@ -343,11 +343,11 @@ func ipVersion(list []dataplane.Range) (v int, ok bool) {
 	numbers, _ := singles(list, 2)
 	slices.Sort(numbers)
 	switch {
-	case slices.Equal(numbers, []uint32{0x0800, 0x86dd}):
+	case slices.Equal(numbers, []uint64{0x0800, 0x86dd}):
 		return 0, true
-	case slices.Equal(numbers, []uint32{0x0800}):
+	case slices.Equal(numbers, []uint64{0x0800}):
 		return 4, true
-	case slices.Equal(numbers, []uint32{0x86dd}):
+	case slices.Equal(numbers, []uint64{0x86dd}):
 		return 6, true
 	}
 	return 0, false

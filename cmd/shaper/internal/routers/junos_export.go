@@ -193,6 +193,6 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 		e.Cannot("class %s: ethertype: a filter of an IP family has ipv4 and ipv6 only", class)
 		written = append(written, "EtherType")
 	}
-	e.Unsaid("class "+class, m, "a filter of an IP family has no such condition", written...)
+	e.Unsaid("class "+class, m, "no condition of a filter of an IP family is written for it", written...)
 	return lines
 }

@@ -112,7 +112,7 @@ func resolved(p *dataplane.Policy) string {
 			m.Proto = []dataplane.Range{{First: 6, Last: 6}, {First: 17, Last: 17}}
 		}
 		for _, f := range dataplane.MatchFields {
-			var set []uint32
+			var set []uint64
 			for _, r := range *f.List(&m) {
 				for v := r.First; v <= r.Last; v++ {
 					set = append(set, v)

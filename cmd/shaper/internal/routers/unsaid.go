@@ -23,6 +23,9 @@ func policyKey(part any, name string) string {
 		if name == "Customer" {
 			return "per: customer"
 		}
+		if name == "Cgroups" {
+			return "cgroup"
+		}
 		var m dataplane.Match
 		field := reflect.ValueOf(&m).Elem().FieldByName(name).Addr().Interface()
 		for _, f := range dataplane.MatchFields {

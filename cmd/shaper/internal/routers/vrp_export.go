@@ -120,7 +120,7 @@ func oneLine(key string, words []string) (lines []string) {
 func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 	key := map[bool]string{false: "l2-protocol", true: "protocol"}[e.h3c]
 	for _, r := range c.Match.EtherType {
-		name, ok := map[uint32]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}[r.First]
+		name, ok := map[uint64]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}[r.First]
 		if !ok || r.First != r.Last {
 			e.Cannot("class %s: ethertype: the router has ipv4, ipv6 and arp", c.Name)
 			continue

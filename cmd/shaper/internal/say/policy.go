@@ -56,11 +56,13 @@ func Match(m *dataplane.Match) string {
 	add("dst", prefixes(dst), moreDst)
 	rest := *m
 	for _, f := range dataplane.MatchFields {
-		list, more := firstValues(*f.List(m))
-		add(f.Name, ranges(f.Name, list), more)
+		list, more := firstValues(Ranges(f.Name, *f.List(m)))
+		add(f.Name, list, more)
 		*f.List(&rest) = nil
 	}
-	parts = append(parts, restWords(" ", &rest, "Src", "Dst", "Customer")...)
+	cgroups, moreCgroups := firstValues(m.Cgroups)
+	add("cgroup", cgroups, moreCgroups)
+	parts = append(parts, restWords(" ", &rest, "Src", "Dst", "Cgroups", "Customer")...)
 	if parts == nil {
 		return "all remaining IP packets"
 	}
@@ -85,16 +87,26 @@ func prefixes(list []netip.Prefix) []string {
 	return out
 }
 
-func ranges(field string, list []dataplane.Range) []string {
+// Ranges writes the ranges of a field.
+func Ranges(field string, list []dataplane.Range) []string {
 	var out []string
+	switch field {
+	case "tcp-flags":
+		return policyfile.TCPFlagsText(list)
+	case "icmp-type":
+		for _, r := range list {
+			out = append(out, policyfile.ICMPTypeText(r)...)
+		}
+		return out
+	}
 	for _, r := range list {
-		out = append(out, Range(field, r))
+		out = append(out, rangeText(field, r))
 	}
 	return out
 }
 
-// Range writes a range of values of a field. Names of protocols are no range: tcp-udp reads as both.
-func Range(field string, r dataplane.Range) string {
+// rangeText writes a range of values of a field. Names of protocols are no range: tcp-udp reads as both.
+func rangeText(field string, r dataplane.Range) string {
 	switch {
 	case r.First == r.Last:
 		return Value(field, r.First)
@@ -105,15 +117,34 @@ func Range(field string, r dataplane.Range) string {
 }
 
 // Value writes a value of a field of matches or marks, by its name if any.
-func Value(field string, v uint32) string {
-	return cmp.Or(policyfile.ValueName(field, v), number(field, v))
+func Value[T uint32 | uint64](field string, v T) string {
+	return cmp.Or(policyfile.ValueName(field, uint64(v)), number(field, uint64(v)))
 }
 
-func number(field string, v uint32) string {
-	if field == "ethertype" {
+func number(field string, v uint64) string {
+	switch field {
+	case "ethertype":
 		return fmt.Sprintf("0x%04x", v)
+	case "mac", "src-mac", "dst-mac":
+		return string(dataplane.AppendMAC(nil, v))
+	case "tcp-flags":
+		return flagNames(v)
+	case "icmp-type":
+		return policyfile.ICMPTypeText(dataplane.Range{First: v, Last: v})[0]
 	}
 	return fmt.Sprint(v)
+}
+
+// flagNames writes the set flags of TCP.
+func flagNames(v uint64) string {
+	var out []string
+	for _, name := range policyfile.TCPFlags() {
+		if v&1 != 0 {
+			out = append(out, name)
+		}
+		v >>= 1
+	}
+	return cmp.Or(strings.Join(out, "+"), "none")
 }
 
 // Length writes the length rule.

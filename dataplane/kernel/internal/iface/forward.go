@@ -26,7 +26,12 @@ func Forwards(from, to string) bool {
 		return false
 	}
 	bridges := bridgesOf(links, to)
-	return slices.ContainsFunc(bridgesOf(links, from), func(i int) bool { return slices.Contains(bridges, i) })
+	for _, i := range bridgesOf(links, from) {
+		if slices.Contains(bridges, i) {
+			return true
+		}
+	}
+	return false
 }
 
 // bridgesOf returns the indexes of the bridges that have a device as a port, or a VLAN device above it.
@@ -39,7 +44,8 @@ func bridgesOf(links []netlink.Link, name string) (bridges []int) {
 	own := links[at].Attrs().Index
 	for _, l := range links {
 		a := l.Attrs()
-		if _, vlan := l.(*netlink.Vlan); a.MasterIndex != 0 && (a.Index == own || vlan && a.ParentIndex == own) {
+		_, vlan := l.(*netlink.Vlan)
+		if a.MasterIndex != 0 && (a.Index == own || vlan && a.ParentIndex == own) {
 			masters = append(masters, a.MasterIndex)
 		}
 	}

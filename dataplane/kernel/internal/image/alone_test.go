@@ -26,7 +26,7 @@ var outsideImages = []string{
 	"Address.URL", "Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile",
 	"fair: Queue.Priority", "fair: Queue.Weight", "fair: Queue.Guarantee", // of the only queue of a link
 	"Customers.Key", "Customers.Nested", "Customers.List", // in maps of their own, like the next ones
-	"Customer.Prefixes", "Customer.VLANs",
+	"Customer.Prefixes", "Customer.IDs",
 }
 
 // TestEachFieldAlone checks that each field of a policy changes what the programs read, or the tree of HTB,

@@ -19,7 +19,13 @@ import (
 // customerKeys are the values of enum customer_key in bpf/src/policy.h.
 var customerKeys = map[dataplane.CustomerKey]uint8{
 	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3,
-	dataplane.ByTwoVLANs: 4,
+	dataplane.ByTwoVLANs: 4, dataplane.CustomerByMark: 9, dataplane.CustomerByCgroup: 10,
+}
+
+// macKeys are those of a key by MAC address, by direction.
+var macKeys = map[dataplane.CustomerKey][2]uint8{
+	dataplane.CustomerByMAC:     {dataplane.Ingress: 5, dataplane.Egress: 6},
+	dataplane.CustomerByVLANMAC: {dataplane.Ingress: 7, dataplane.Egress: 8},
 }
 
 // customerImage is a customer table in the form read by the programs.
@@ -35,6 +41,9 @@ func (e *encoder) customers() {
 		return
 	}
 	key, known := customerKeys[from.Key]
+	if byDirection, mac := macKeys[from.Key]; mac {
+		key, known = byDirection[e.Plan.Direction], true
+	}
 	if !known {
 		e.refuse(from.Source, "key", from.Key.String()+" "+notInKernel, remedy.UseUserSpace)
 	}
@@ -44,7 +53,8 @@ func (e *encoder) customers() {
 		e.Constants.Reads |= 1<<bySrc | 1<<byDst
 	}
 	e.checkIDs(from.Source.List)
-	e.customerImage = &customerImage{below: lengthsOf(from.Source)}
+	e.customerCgroups(from.Source)
+	e.customerImage = &customerImage{below: lengthsOf(from.Source, e.cgroups)}
 	for i := range from.Plans {
 		e.customerImage.plans = append(e.customerImage.plans, e.planOf(&from.Plans[i]))
 	}

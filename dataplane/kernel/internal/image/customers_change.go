@@ -82,7 +82,7 @@ func (s *Maps) FitCustomers(g *Image, before *record.About) (bool, error) {
 		return false, err
 	}
 	defer prefixes.Close()
-	return prefixes.fits(list), nil
+	return prefixes.fits(list, g.cgroups), nil
 }
 
 // ErrNoRoom reports a lack of room in the maps for more plans, customers or prefixes. A reload

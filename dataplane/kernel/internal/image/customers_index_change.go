@@ -50,7 +50,7 @@ func (x *CustomerIndex) Open() (err error) {
 // count adds to the number of prefixes of a key's length.
 func (k *keyIndex) count(key PrefixKey, n int) {
 	switch {
-	case key.Kind == vlanIDs:
+	case key.Kind == number:
 	case key.Kind >= IPv4Prefix:
 		k.lengths[0][key.Kind-IPv4Prefix] += n
 	default:
@@ -125,7 +125,7 @@ func (x *CustomerIndex) hasRoom(list []compiled.CustomerChange) bool {
 	customers, keys := 0, 0
 	for i := range list {
 		if after := list[i].After; after != nil {
-			keys += len(after.Prefixes) + len(after.VLANs)
+			keys += len(after.Prefixes) + len(after.IDs)
 			if x.numbers[CustomerID(after.Name)] == 0 {
 				customers++
 			}
@@ -134,8 +134,8 @@ func (x *CustomerIndex) hasRoom(list []compiled.CustomerChange) bool {
 	return customers <= len(x.keys.free) && x.keys.table.countUsed()+keys <= x.keys.table.mostUsed()
 }
 
-// changeStates gives new customers a number and a state, and known ones their plans. It returns the plans that
-// customers left, once for each.
+// changeStates gives new customers a number and a state, and known ones their plans. It returns the plans
+// that customers left, once for each.
 func (x *CustomerIndex) changeStates(
 	list []compiled.CustomerChange, plans map[*compiled.Service]uint32,
 	encoded map[*compiled.Service]bpf.ShaperPlan,
@@ -190,7 +190,7 @@ func (x *CustomerIndex) changeKeys(list []compiled.CustomerChange) error {
 			continue
 		}
 		number := x.numbers[CustomerID(list[i].Name)]
-		for _, key := range prefixesOf(list[i].After) {
+		for _, key := range prefixesOf(list[i].After, nil) {
 			if k.taken[key] {
 				continue // a customer may have a prefix twice
 			}
@@ -232,7 +232,7 @@ func (k *keyIndex) removeKeys(list []compiled.CustomerChange) {
 		if list[i].Before == nil {
 			continue
 		}
-		for _, key := range prefixesOf(list[i].Before) {
+		for _, key := range prefixesOf(list[i].Before, nil) {
 			if k.taken[key] {
 				continue
 			}

@@ -48,11 +48,11 @@ func (s *Maps) makeCustomerMaps(g *Image) (err error) {
 	return nil
 }
 
-// prefixCount returns the number of prefixes and VLANs of all customers.
+// prefixCount returns the number of prefixes and IDs of all customers.
 func (g *Image) prefixCount() (n int) {
 	list := g.Plan.Customers.Source.List
 	for i := range list {
-		n += len(list[i].Prefixes) + len(list[i].VLANs)
+		n += len(list[i].Prefixes) + len(list[i].IDs)
 	}
 	return n
 }
@@ -98,7 +98,7 @@ func (g *Image) populateCustomers(to *Maps, before *CustomerTable) error {
 	err := errors.Join(
 		engine.PutArray(to.plans, g.customerImage.plans),
 		engine.PutArray(to.Customers, customers),
-		to.fillPrefixes(from.Source.List, g.customerImage.below),
+		to.fillPrefixes(from.Source.List, g.cgroups, g.customerImage.below),
 	)
 	for chunk := range slices.Chunk(moves, minSparePlans) {
 		err = errors.Join(err, g.moveFrom(to, before, customers, chunk))

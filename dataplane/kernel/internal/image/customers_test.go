@@ -144,7 +144,7 @@ func TestChangeCustomers(t *testing.T) {
 			if was := number[c.Name]; was != 0 && was != now {
 				t.Fatalf("customer %q moved from number %d to %d", c.Name, was, now)
 			}
-			for _, key := range prefixesOf(c) {
+			for _, key := range prefixesOf(c, nil) {
 				if prefixes[key] != now {
 					t.Fatalf("%v belongs to number %d, want %d", key, prefixes[key], now)
 				}
@@ -342,7 +342,7 @@ func TestCustomerLengths(t *testing.T) {
 		list = append(list,
 			dataplane.Customer{Prefixes: []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), bits)}})
 	}
-	got := lengthsOf(&dataplane.Customers{List: list})
+	got := lengthsOf(&dataplane.Customers{List: list}, nil)
 	for length, below := range map[uint8]uint8{anyLength: 32, 32: 8, 31: 8, 9: 8, 8: 0, 7: 0, 0: noLength} {
 		if got[0][length] != below {
 			t.Errorf("IPv4: %d is below %d, want %d", got[0][length], length, below)

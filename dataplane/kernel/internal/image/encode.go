@@ -54,6 +54,7 @@ type Image struct {
 	linkIDs []uint16             // HTB class minor, by link of the plan
 	leafIDs []uint16             // HTB class minor, by customer of the plan; 0: none; nil without leaves
 	MQ      bool                 // as record.About.MQ
+	cgroups []cgroup             // of Customers.Cgroups
 	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
 
@@ -78,6 +79,7 @@ func encodeFair(
 		engine.Flag(len(plan.Queues) > 0), PacerNumber[pacer], qdisc.Major
 	e.checkPolicy(plan.Source)
 	e.checkTrees()
+	e.checkIdentity()
 	e.customers()
 	for i := range plan.Classes {
 		e.encodeClass(i)
@@ -288,6 +290,7 @@ func (e *encoder) encodeClassifier(t *compiled.Tables) {
 	for i, r := range []compiled.Ranged[uint32]{t.Mark, t.Length, t.Src.V4, t.Dst.V4} {
 		c.Search[i] = e.encodeSearch(r, byMark+i)
 	}
+	e.encodeRare(t)
 	c.Src6 = e.encodeSearch6(&t.Src)
 	c.Dst6 = e.encodeSearch6(&t.Dst)
 	c.Reads |= c.Fields

@@ -39,7 +39,7 @@ func (e *encoder) key(s *bpf.ShaperStage, from *compiled.Stage) {
 			remedy.UseUserSpace)
 	}
 	switch from.Key.By {
-	case dataplane.BySrc, dataplane.ByDst:
+	case dataplane.BySrc, dataplane.ByDst, dataplane.ByAddress:
 		e.Constants.Reads |= 1<<bySrc | 1<<byDst
 	case dataplane.ByFlow:
 		e.Constants.Reads |= 1<<bySrc | 1<<byDst | 1<<bySport
@@ -60,6 +60,15 @@ func (e *encoder) key(s *bpf.ShaperStage, from *compiled.Stage) {
 			s.Tagged, k.Tag, k.Vlan = 1, 0, 0x0fff
 		case dataplane.ByDSCP:
 			k.Tag = dscp
+		case dataplane.ByAddress:
+			if e.Plan.Direction == dataplane.Ingress {
+				k.Src = addressMask(from.Key, family)
+			} else {
+				k.Dst = addressMask(from.Key, family)
+			}
+		case dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByMark, dataplane.ByCgroup:
+			s.By, k.Tag = keyBy[from.Key.By], 0
+			e.Constants.KeyBy |= 1 << s.By
 		default:
 			e.refuse(from.Source, "per", from.Key.String()+" "+notInKernel, remedy.UseUserSpace)
 		}
@@ -128,8 +137,8 @@ func (g *Image) inheritTables(before *record.About) {
 
 // sameKeys reports whether both stages have keys, of the same packet fields.
 func sameKeys(a, b *bpf.ShaperStage) bool {
-	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.Tagged == b.Tagged && a.Empty == b.Empty &&
-		a.Packets == b.Packets
+	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.By == b.By &&
+		a.Tagged == b.Tagged && a.Empty == b.Empty && a.Packets == b.Packets
 }
 
 // populateTables makes the new tables. A table whose parameters changed gets the keys of the

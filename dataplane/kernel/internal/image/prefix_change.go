@@ -38,7 +38,7 @@ func (d *customerDiff) findPrefixes() error {
 		}
 	}
 	for i := range list {
-		for _, key := range prefixesOf(&list[i]) {
+		for _, key := range prefixesOf(&list[i], d.cgroups) {
 			if wanted[key] {
 				continue // a customer may have a prefix twice
 			}

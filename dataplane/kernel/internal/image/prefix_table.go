@@ -17,7 +17,7 @@ const (
 	bucketPrefixes = 3
 	maxProbes      = 1024
 	IPv4Prefix     = 192
-	vlanIDs        = 255
+	number         = 255
 	anyLength      = 129
 	noLength       = 255
 
@@ -33,8 +33,9 @@ type PrefixKey struct {
 	Kind uint8 // enum prefix_kind
 }
 
-// prefixesOf returns the keys of a customer.
-func prefixesOf(c *dataplane.Customer) (out []PrefixKey) {
+// prefixesOf returns the keys of a customer. cgroups are those that its IDs are indexes of; nil if they are
+// the numbers in packets.
+func prefixesOf(c *dataplane.Customer, cgroups []cgroup) (out []PrefixKey) {
 	for _, p := range c.Prefixes {
 		key := PrefixKey{Kind: uint8(p.Bits())}
 		if p.Addr().Is4() {
@@ -47,8 +48,11 @@ func prefixesOf(c *dataplane.Customer) (out []PrefixKey) {
 		}
 		out = append(out, key)
 	}
-	for _, id := range c.VLANs {
-		out = append(out, PrefixKey{bpf.ShaperAddr{Lo: uint64(id)}, vlanIDs})
+	for _, id := range c.IDs {
+		if cgroups != nil {
+			id = cgroups[id].id
+		}
+		out = append(out, PrefixKey{bpf.ShaperAddr{Lo: id}, number})
 	}
 	return out
 }
@@ -57,9 +61,12 @@ func prefixesOf(c *dataplane.Customer) (out []PrefixKey) {
 // use, or noLength. Unlike a list, programs can read it while lengths are added and removed.
 type shorterLengths = [2][anyLength + 1]uint8
 
-// lengthsOf returns the lengths of the prefixes of customers.
-func lengthsOf(from *dataplane.Customers) (out shorterLengths) {
+// lengthsOf returns the lengths of the prefixes of customers, or the depths of their cgroups.
+func lengthsOf(from *dataplane.Customers, cgroups []cgroup) (out shorterLengths) {
 	var used [2][anyLength]bool
+	for _, g := range cgroups {
+		used[0][g.depth] = true
+	}
 	for i := range from.List {
 		for _, p := range from.List[i].Prefixes {
 			used[engine.Flag(p.Addr().Is6())][p.Bits()] = true
@@ -189,8 +196,8 @@ func (t *prefixTable) Take(key PrefixKey) (prefixSlot, error) {
 	return prefixSlot{}, ErrNoRoom
 }
 
-// remove removes the key of a slot. Then no search for it passes the buckets from its home to the slot, so some
-// slots of removed keys there may become unused: if all remained, searches would become ever longer.
+// remove removes the key of a slot. Then no search for it passes the buckets from its home to the slot, so
+// some slots of removed keys there may become unused: if all remained, searches would become ever longer.
 func (t *prefixTable) remove(s prefixSlot) {
 	home := t.Home(s.Key())
 	at := home
@@ -244,7 +251,8 @@ func (t *prefixTable) passed(at int) bool {
 				end = true
 			case Removed:
 			default:
-				if searched := ((at+distance)%n - t.Home(s.Key()) + n) % n; searched >= distance && distance > 0 {
+				searched := ((at+distance)%n - t.Home(s.Key()) + n) % n
+				if distance > 0 && searched >= distance {
 					return true
 				}
 			}
@@ -281,10 +289,10 @@ func (t *prefixTable) Slots() iter.Seq[prefixSlot] {
 }
 
 // fits reports whether the table has room for the keys of customers beside its own.
-func (t *prefixTable) fits(list []dataplane.Customer) bool {
+func (t *prefixTable) fits(list []dataplane.Customer, cgroups []cgroup) bool {
 	used := t.countUsed()
 	for i := range list {
-		for _, key := range prefixesOf(&list[i]) {
+		for _, key := range prefixesOf(&list[i], cgroups) {
 			if _, has := t.find(key); !has {
 				used++
 			}
@@ -294,7 +302,7 @@ func (t *prefixTable) fits(list []dataplane.Customer) bool {
 }
 
 // fillPrefixes writes the keys of customers to a new table that no program reads.
-func (s *Maps) fillPrefixes(list []dataplane.Customer, below shorterLengths) error {
+func (s *Maps) fillPrefixes(list []dataplane.Customer, cgroups []cgroup, below shorterLengths) error {
 	t, err := s.OpenPrefixes()
 	if err != nil {
 		return err
@@ -302,7 +310,7 @@ func (s *Maps) fillPrefixes(list []dataplane.Customer, below shorterLengths) err
 	defer t.Close()
 	t.Search.Seed, t.Search.Buckets = rand.Uint64(), uint32(len(t.Buckets))
 	for i := range list {
-		for _, key := range prefixesOf(&list[i]) {
+		for _, key := range prefixesOf(&list[i], cgroups) {
 			if _, has := t.find(key); has {
 				continue // a customer may have a prefix twice
 			}

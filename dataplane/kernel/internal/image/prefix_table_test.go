@@ -27,7 +27,7 @@ func TestPrefixTableModel(t *testing.T) {
 		for range 10_000 {
 			key := PrefixKey{
 				bpf.ShaperAddr{Hi: uint64(r.IntN(5)), Lo: uint64(r.IntN(50))},
-				kerneltest.Pick[uint8](r, 0, 64, 128, IPv4Prefix, vlanIDs),
+				kerneltest.Pick[uint8](r, 0, 64, 128, IPv4Prefix, number),
 			}
 			slot, has := table.find(key)
 			if has != (model[key] != 0) || has && slot.Customer() != model[key] {
@@ -119,7 +119,7 @@ func TestPrefixSearchesAreShort(t *testing.T) {
 		"/128 in order":      func(i uint64) PrefixKey { return PrefixKey{bpf.ShaperAddr{Hi: 0x20010db8 << 32, Lo: i}, 128} },
 		"a /128 in each /64": func(i uint64) PrefixKey { return PrefixKey{bpf.ShaperAddr{Hi: 0x20010db8<<32 + i, Lo: 1}, 128} },
 		"both halves alike":  func(i uint64) PrefixKey { return PrefixKey{bpf.ShaperAddr{Hi: i, Lo: i}, 128} },
-		"VLANs":              func(i uint64) PrefixKey { return PrefixKey{bpf.ShaperAddr{Lo: i}, vlanIDs} },
+		"VLANs":              func(i uint64) PrefixKey { return PrefixKey{bpf.ShaperAddr{Lo: i}, number} },
 	} {
 		table, longest, total := newPrefixTable(n), 0, 0
 		for i := range uint64(n) {
@@ -151,20 +151,20 @@ func TestPrefixSearchesAreShort(t *testing.T) {
 // TestFullPrefixTable checks that a full table takes no key, and that fits says so before.
 func TestFullPrefixTable(t *testing.T) {
 	table := newPrefixTable(0)
-	list := []dataplane.Customer{{VLANs: nil}}
-	for id := range uint32(len(table.Buckets) * bucketPrefixes) {
-		list[0].VLANs = append(list[0].VLANs, id)
+	list := []dataplane.Customer{{IDs: nil}}
+	for id := range uint64(len(table.Buckets) * bucketPrefixes) {
+		list[0].IDs = append(list[0].IDs, id)
 	}
-	list[0].VLANs = list[0].VLANs[:table.mostUsed()]
-	if !table.fits(list) {
+	list[0].IDs = list[0].IDs[:table.mostUsed()]
+	if !table.fits(list, nil) {
 		t.Error("the table has room")
 	}
-	list[0].VLANs = append(list[0].VLANs, 1<<23)
-	if table.fits(list) {
+	list[0].IDs = append(list[0].IDs, 1<<23)
+	if table.fits(list, nil) {
 		t.Error("the table has no room")
 	}
 	for i := range uint64(len(table.Buckets) * bucketPrefixes) {
-		if _, err := table.Take(PrefixKey{bpf.ShaperAddr{Lo: i}, vlanIDs}); err != nil {
+		if _, err := table.Take(PrefixKey{bpf.ShaperAddr{Lo: i}, number}); err != nil {
 			t.Fatal(err)
 		}
 	}

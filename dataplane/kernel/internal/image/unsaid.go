@@ -30,14 +30,14 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 			"Name", "Rate", "Link", "Guarantee", "Priority", "Weight", "Up")
 	}
 	if c := p.Customers; c != nil {
-		e.unsaid(c, c, "Key", "Nested", "Plans", "List")
+		e.unsaid(c, c, "Key", "Nested", "Cgroups", "Plans", "List")
 	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
 		e.unsaid(c, c, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 		e.unsaid(&c.Match, c.Match,
 			"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length",
-			"Customer")
+			"InnerVLAN", "TCPFlags", "ICMPType", "MAC", "SrcMAC", "DstMAC", "Cgroups", "Customer")
 	}
 }
 

@@ -32,7 +32,7 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 	for _, p := range prefixLists {
 		*p.list(m) = separate(*p.list(m))
 	}
-	x.Unsaid(what, m, "tc has no such condition",
+	x.Unsaid(what, m, "no filter of tc is written for this condition",
 		"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length",
 		"Customer")
 	ip := needsIP(m)
@@ -134,7 +134,7 @@ func (x *tcExport) values(what, field string, ranges []dataplane.Range, width in
 			return nil
 		}
 		for v := r.First; v <= r.Last; v++ {
-			out = append(out, v)
+			out = append(out, uint32(v))
 		}
 	}
 	return out
@@ -205,7 +205,7 @@ func (x *tcExport) family(what string, m *dataplane.Match, protocol uint32, vlan
 	if protocol == etherIPv4 {
 		var lengths []dataplane.Range
 		for _, t := range x.totals(m.Length) {
-			lengths = append(lengths, dataplane.Range{First: uint32(t.First), Last: uint32(t.Last)})
+			lengths = append(lengths, dataplane.Range{First: uint64(t.First), Last: uint64(t.Last)})
 		}
 		add(masked(lengths, 16,
 			func(v, mask uint32) string { return fmt.Sprintf("match u16 %#x %#x at 2", v, mask) }))

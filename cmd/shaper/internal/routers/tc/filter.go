@@ -145,7 +145,7 @@ func (f *tcFilter) fw(handle string, a *tcArgs) {
 	r, ok := maskRange(v, m, 32)
 	if low := bits.TrailingZeros32(^m); !ok && m == 1<<low-1 { // the low bits of the mark
 		f.notes = append(f.notes, fmt.Sprintf("the other bits of the mark are compared too: it must be %d", v&m))
-		r, ok = dataplane.Range{First: v & m, Last: v & m}, true
+		r, ok = dataplane.Range{First: uint64(v & m), Last: uint64(v & m)}, true
 	}
 	if !ok {
 		a.fail("handle %s is not a range of marks", handle)
@@ -223,12 +223,15 @@ func (a *tcArgs) prefixes() (list []netip.Prefix) {
 // parseTCPorts reads a port, or a range.
 func parseTCPorts(s string) (r dataplane.Range, err error) {
 	first, last, isRange := strings.Cut(s, "-")
-	if r.First, err = parseTCNumber(first, 16); err != nil {
+	from, err := parseTCNumber(first, 16)
+	if err != nil {
 		return r, err
 	}
-	if r.Last = r.First; isRange {
-		r.Last, err = parseTCNumber(last, 16)
+	to := from
+	if isRange {
+		to, err = parseTCNumber(last, 16)
 	}
+	r.First, r.Last = uint64(from), uint64(to)
 	if err == nil && r.Last < r.First {
 		err = fmt.Errorf("range %s is empty", s)
 	}

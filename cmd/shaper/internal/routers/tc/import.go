@@ -267,7 +267,7 @@ func (b *tcBuilder) frameLength(r *tcRule) {
 			b.Cannot(r.lines[0], "total length %d-%d: all packets up to mpu %d have one length", t.First, t.Last,
 				b.counted.MPU)
 		}
-		r.match.Length = append(r.match.Length, dataplane.Range{First: uint32(first), Last: uint32(last)})
+		r.match.Length = append(r.match.Length, dataplane.Range{First: uint64(first), Last: uint64(last)})
 	}
 }
 

@@ -34,7 +34,9 @@ func parseTCProtocol(s string) (uint32, error) {
 
 var (
 	anyLength = []dataplane.Range{{First: 0, Last: math.MaxUint32}} // matches every packet
-	one       = func(v uint32) []dataplane.Range { return []dataplane.Range{{First: v, Last: v}} }
+	one       = func(v uint32) []dataplane.Range {
+		return []dataplane.Range{{First: uint64(v), Last: uint64(v)}}
+	}
 )
 
 // matchProtocol restricts a match to the packets of a protocol.
@@ -77,7 +79,7 @@ func maskRange(v, mask uint32, width int) (dataplane.Range, bool) {
 	if mask&^full != 0 || rest&(rest+1) != 0 {
 		return dataplane.Range{}, false
 	}
-	return dataplane.Range{First: v & mask, Last: v&mask | rest}, true
+	return dataplane.Range{First: uint64(v & mask), Last: uint64(v&mask | rest)}, true
 }
 
 // tcHeader is the part of a header compared by a u32 filter, from the network header on, or from

@@ -109,7 +109,7 @@ func canonicalMatch(m dataplane.Match) string {
 		parts = append(parts, fmt.Sprint(name, slices.Compact(values)))
 	}
 	for _, f := range dataplane.MatchFields {
-		values := map[uint32]bool{}
+		values := map[uint64]bool{}
 		text := ""
 		for _, r := range *f.List(&m) {
 			if r.Last-r.First > 70000 {
@@ -120,14 +120,14 @@ func canonicalMatch(m dataplane.Match) string {
 				values[v] = true
 			}
 		}
-		var sorted []uint32
+		var sorted []uint64
 		for v := range values {
 			sorted = append(sorted, v)
 		}
 		slices.Sort(sorted)
 		// TCP and UDP are the default if ports are given (docs/POLICY.md).
 		if f.Name == "proto" && len(m.SPort)+len(m.DPort) > 0 && len(sorted) == 0 {
-			sorted = []uint32{6, 17}
+			sorted = []uint64{6, 17}
 		}
 		parts = append(parts, fmt.Sprint(f.Name, sorted, text))
 	}
@@ -341,10 +341,10 @@ func (r random) actions(c *dataplane.Class, queues []*dataplane.Queue) {
 }
 
 func (r random) match() (m dataplane.Match) {
-	values := func(max uint32) (list []dataplane.Range) {
+	values := func(max uint64) (list []dataplane.Range) {
 		for range 1 + r.IntN(3) {
-			v := uint32(r.Uint64N(uint64(max) + 1))
-			list = append(list, dataplane.Range{First: v, Last: v + min(pick(r, 0, r.Uint32N(9)), max-v)})
+			v := r.Uint64N(max + 1)
+			list = append(list, dataplane.Range{First: v, Last: v + min(pick(r, 0, r.Uint64N(9)), max-v)})
 		}
 		return list
 	}
