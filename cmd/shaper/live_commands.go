@@ -38,9 +38,6 @@ var (
 	guardCommand = liveCommand{"guard IFACE", "", "Clean up after a shaper run that is killed"}
 )
 
-// customerCommands are the commands of customers that need Linux.
-var customerCommands = []liveCommand{customerAdd, customerRemove, customerList, customerExport}
-
 var (
 	customerAdd    = liveCommand{"add IFACE NAME COLUMN=VALUE...", "", "Add a customer, or replace one"}
 	customerRemove = liveCommand{"remove IFACE NAME...", "", "Remove customers"}

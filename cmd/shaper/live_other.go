@@ -51,7 +51,7 @@ func newServe(cli.Streams) *cobra.Command   { return linuxOnly(serveCommand) }
 
 // liveCustomerCommands returns commands of customers that fail.
 func liveCustomerCommands(cli.Streams) (out []*cobra.Command) {
-	for _, head := range customerCommands {
+	for _, head := range []liveCommand{customerAdd, customerRemove, customerList, customerExport} {
 		cmd := linuxOnly(head)
 		cmd.Hidden = false
 		out = append(out, cmd)

@@ -36,11 +36,11 @@ type fakeAPI struct {
 	query   live.CustomerQuery
 }
 
-func (a *fakeAPI) Of(_ context.Context, pattern string) (API, error) {
+func (f *fakeAPI) Of(_ context.Context, pattern string) (API, error) {
 	if !Chooses(pattern, "eth0") {
 		return nil, &NoInterfaceError{pattern}
 	}
-	return a, nil
+	return f, nil
 }
 
 func (f *fakeAPI) Status(context.Context) (any, error) { return []int64{f.calls.Add(1)}, f.err }

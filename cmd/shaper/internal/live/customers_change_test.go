@@ -285,7 +285,7 @@ func TestIdleCustomers(t *testing.T) {
 			break
 		}
 	}
-	if fmt.Sprint(got) != "[quiet]" || now.Sub(time.Now()) > 12*time.Minute {
+	if fmt.Sprint(got) != "[quiet]" || time.Until(now) > 12*time.Minute {
 		t.Errorf("idle customers %q after %v", got, time.Until(now))
 	}
 	if _, err := ask(c, item(Remove, "quiet")); err != nil {

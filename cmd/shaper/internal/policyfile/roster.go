@@ -55,7 +55,7 @@ func (e *CustomerError) Error() string { return fmt.Sprintf("customer %q: %v", e
 func (e *CustomerError) Unwrap() error { return e.Err }
 
 // ErrNoTable is the error for a customer of a policy without a table of customers.
-var ErrNoTable = errors.New("the policy has no customers: it needs customers: and plans:")
+var ErrNoTable = errors.New("the policy has no customers: it needs the keys customers and plans")
 
 // newRoster returns the roster of a policy as it is in its file.
 func newRoster(c *Compiled) *Roster {

@@ -166,11 +166,11 @@ func (b *Locked) pruneGone() error {
 }
 
 // leftover describes a budget whose user u is gone.
-func (r *Budget) leftover(u *User) leftBudget {
+func (b *Budget) leftover(u *User) leftBudget {
 	return leftBudget{
 		u.Namespace,
 		record.Leftover{
-			Interface: u.Interface, Direction: u.Direction, What: fmt.Sprintf("budget %s", r.Name),
+			Interface: u.Interface, Direction: u.Direction, What: fmt.Sprintf("budget %s", b.Name),
 		},
 	}
 }
