@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -148,8 +149,9 @@ func TestCompleteShaped(t *testing.T) {
 		list = append(list,
 			live.NewLocalTap("tap-complete", "", d, tap.NewActivePolicy(policy.Plan, 0), policy))
 	}
+	none := live.NewChanger(&changes.File{}, func() []live.Changeable { return nil })
 	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf),
-		new(live.LockedChanger), &live.Heard{Warn: t.Logf}, nil, nil)
+		&live.LockedChanger{Changer: none}, &live.Heard{Warn: t.Logf}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
