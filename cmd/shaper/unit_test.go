@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ func installUnit(t *testing.T) (prefix, unit string) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{
-		"Makefile", "LICENSE", "THIRD_PARTY", "docs/shaper@.service", "bin/shaper",
+		"Makefile", "LICENSE", "THIRD_PARTY", "docs/shaper@.service", "docs/shaper.service", "bin/shaper",
 	} {
 		text := []byte("#!/bin/sh\ntest \"$1\" != man || { mkdir -p $2; echo >$2/shaper.1; }\n")
 		if name != "bin/shaper" {
@@ -50,9 +51,12 @@ func installUnit(t *testing.T) (prefix, unit string) {
 func TestUnit(t *testing.T) {
 	prefix, unit := installUnit(t)
 	text, err := os.ReadFile(unit)
-	if err != nil {
+	one := filepath.Join(filepath.Dir(unit), "shaper.service")
+	more, oneErr := os.ReadFile(one)
+	if err = errors.Join(err, oneErr); err != nil {
 		t.Fatal(err)
 	}
+	text = append(text, more...)
 	commands := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		_, command, ok := strings.Cut(strings.TrimSpace(line), "="+prefix+"/bin/shaper ")
@@ -72,8 +76,8 @@ func TestUnit(t *testing.T) {
 		}
 		commands[cmd.Name()]++
 	}
-	if commands["run"] != 1 || commands["check"] != 1 || len(commands) != 2 {
-		t.Errorf("commands %v: want run and check", commands)
+	if commands["run"] != 1 || commands["check"] != 1 || commands["serve"] != 1 || len(commands) != 3 {
+		t.Errorf("commands %v: want run, check and serve", commands)
 	}
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs systemd-analyze to verify the unit: apt-get install systemd")
@@ -83,7 +87,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("systemd-analyze", "verify", "--man=no",
-		instance).CombinedOutput(); err != nil ||
+		instance, one).CombinedOutput(); err != nil ||
 		len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v: %s", err, out)
 	}

@@ -31,6 +31,9 @@ type onceRouter struct {
 func newOnceRouter(t *testing.T) *onceRouter {
 	t.Helper()
 	p := &onceRouter{budgetHost: newBudgetHost(t)}
+	for _, n := range []*nettest.Namespace{p.near, p.far, p.other} { // its own packets would be charged
+		p.sh(n, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
+	}
 	p.sh(p.other, "ip link set v0 address 02:00:00:00:00:04", "ip route replace default via 10.2.0.1 dev v0 onlink")
 	p.sh(p.near, "ip link set v1 address 02:00:00:00:00:03", "sysctl -qw net.ipv4.ip_forward=1")
 	for _, end := range []struct {

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -22,7 +23,8 @@ func (s *service) useChanges(file *changes.File) {
 		return out
 	})}
 	s.changer.Report = s.logChanges
-	if err := s.changer.CustomersError(); err != nil {
+	err := s.changer.CustomersError()
+	if err != nil && (s.state.dir != "" || !errors.Is(err, os.ErrPermission)) { // attaching explains this one
 		s.warn("%v", err)
 	}
 	if err := s.state.restoreQuotas(s.stateName, s.changer.Changer); err != nil {

@@ -39,8 +39,8 @@ func (k *kernelPlane) openChanges() error {
 			return err
 		}
 	}
-	if state.dir == "" && !pinned {
-		if err := os.Remove(customers.PathOf(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(customers.PathOf(path)); err == nil && state.dir == "" && !pinned {
+		if err := os.Remove(customers.PathOf(path)); err != nil {
 			return err
 		}
 	}
