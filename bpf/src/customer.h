@@ -52,9 +52,10 @@ static long probe_bucket(__u32 i __attribute__((unused)), struct probe *p)
 /* find_prefix returns the number of the customer of a prefix, or 0. */
 __noinline __u32 find_prefix(__u32 kind, __u64 hi, __u64 lo)
 {
-	__u32 first = 0;
-	const struct prefix_search *s = bpf_map_lookup_elem(&searches, &first);
 	struct probe p = {.hi = hi, .lo = lo, .kind = kind};
+	/* p.at is 0, the key: a variable of its own would exceed 32 bytes of stack, and with the callers' the 512
+	 * that the kernel allows */
+	const struct prefix_search *s = bpf_map_lookup_elem(&searches, &p.at);
 
 	if (!s)
 		return 0;
