@@ -22,7 +22,7 @@ func TestRandomTables(t *testing.T) {
 	t.Parallel()
 	r := seededRand(t)
 	seen := map[string]int{}
-	for range 3 * *randomPolicyCount {
+	for range 8 * *randomPolicyCount {
 		policy, path := randomCustomers(t, r, "wan", "lan", "ap")
 		sameTable(t, policy, path, seen)
 		table := filepath.Join(filepath.Dir(path), "customers.csv")
