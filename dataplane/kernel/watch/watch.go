@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -70,18 +71,11 @@ func (w *Watcher) Close() error { return w.socket.Close() }
 func (w *Watcher) Add(s *kernel.Shaper, to chan<- struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, index := range []int{s.Index, s.Place.Index} {
-		w.add(int32(index), to)
-	}
-}
-
-func (w *Watcher) add(index int32, to chan<- struct{}) {
-	for _, c := range w.to[index] {
-		if c == to {
-			return
+	for _, index := range []int32{int32(s.Index), int32(s.Place.Index)} {
+		if !slices.Contains(w.to[index], to) {
+			w.to[index] = append(w.to[index], to)
 		}
 	}
-	w.to[index] = append(w.to[index], to)
 }
 
 // Remove ends the announcements to a channel.
@@ -89,13 +83,8 @@ func (w *Watcher) Remove(to chan<- struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for index, list := range w.to {
-		kept := list[:0]
-		for _, c := range list {
-			if c != to {
-				kept = append(kept, c)
-			}
-		}
-		if w.to[index] = kept; len(kept) == 0 {
+		list = slices.DeleteFunc(list, func(c chan<- struct{}) bool { return c == to })
+		if w.to[index] = list; len(list) == 0 {
 			delete(w.to, index)
 		}
 	}

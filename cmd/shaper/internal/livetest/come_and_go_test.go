@@ -247,15 +247,7 @@ func (known *acknowledged) killDuringWrites(t *testing.T, r *process, socket str
 
 // tryControl sends a JSON body to a socket. ok is false without an answer.
 func tryControl(socket, path string, body any) (status int, ok bool) {
-	client := http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(context.Context, string, string) (net.Conn, error) {
-				return net.Dial("unix", socket)
-			},
-		},
-		Timeout: waitLimit,
-	}
+	client := controlClient(socket)
 	text, _ := json.Marshal(body) // maps of strings
 	r, err := client.Post("http://shaper"+path, "application/json", bytes.NewReader(text))
 	if err != nil {

@@ -58,11 +58,9 @@ func (s controlSockets) wantGone(t *testing.T) {
 	}
 }
 
-// askControl sends a request to a socket and returns the status and the answer. A body makes it
-// a POST.
-func askControl(t *testing.T, socket, path string, body any) (status int, answer string) {
-	t.Helper()
-	client := http.Client{
+// controlClient returns a client for requests to a socket.
+func controlClient(socket string) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -71,6 +69,13 @@ func askControl(t *testing.T, socket, path string, body any) (status int, answer
 		},
 		Timeout: waitLimit,
 	}
+}
+
+// askControl sends a request to a socket and returns the status and the answer. A body makes it
+// a POST.
+func askControl(t *testing.T, socket, path string, body any) (status int, answer string) {
+	t.Helper()
+	client := controlClient(socket)
 	method, text := "GET", []byte(nil)
 	if body != nil {
 		method = "POST"

@@ -184,6 +184,8 @@ func TestLiveServeReload(t *testing.T) {
 	reload(404, "a0:next a1:next b0:other ", "?interface=c*")
 	s.write("shaper.yaml", config+"  - {match: c0, policy: c.yaml}\n") // there is no such file
 	reload(422, "a0:next a1:next b0:other ")
+	s.write("shaper.yaml", strings.Replace(config, "a.yaml", "a.yaml, gso-limit: 7", 1))
+	reload(422, "a0:next a1:next b0:other ")
 	s.write("shaper.yaml", "control: "+s.socket+"\ninterfaces:\n  - {match: \"b*\", policy: a.yaml, direction: ingress}\n")
 	wantAnswer(t, 200, s.socket, "/v1/reload", "")
 	s.await("b0 ingress")

@@ -24,53 +24,40 @@ import (
 // goroutine.
 type Host struct {
 	*process
-	options HostOptions
+	options Options // without a policy
 	notify  notifier
 	hangups *hangups
 	board   *metrics.Board // nil without metrics
 	turn    chan struct{}  // to attach
 }
 
-// HostOptions are the options of a Host.
-type HostOptions struct {
-	Metrics Metrics
-	Control ControlOptions
-	State   StateOptions
-	Files   []string // that the process reads again
-}
-
-// NewHost makes a Host. It drops all privileges of the process that it does not need.
-func NewHost(s cli.Streams, o HostOptions) (*Host, error) {
-	options := Options{Metrics: o.Metrics, Control: o.Control, State: o.State}
-	if err := options.check(); err != nil {
+// NewHost makes a Host with the options of a configuration. It drops all privileges of the process that it
+// does not need. files are read again later.
+func NewHost(s cli.Streams, c *policyfile.Serve, files []string) (*Host, error) {
+	h := &Host{turn: make(chan struct{}, runtime.NumCPU())}
+	h.options = Options{
+		Metrics: Metrics{text: c.Metrics, customers: c.MetricsCustomers},
+		Control: ControlOptions{c.Control, c.ControlGroup, c.ControlRead, c.ReadGroup},
+		State:   StateOptions{command: "run", dir: c.State}, // shaper run can continue the state
+	}
+	if err := h.options.check(); err != nil {
 		return nil, err
 	}
-	dropPrivileges(s, runCapabilities, &options, o.Files...)
-	if err := options.State.open(); err != nil {
+	dropPrivileges(s, runCapabilities, &h.options, files...)
+	if err := h.options.State.open(); err != nil {
 		return nil, err
 	}
-	o.Metrics, o.Control, o.State = options.Metrics, options.Control, options.State
-	h := &Host{process: newProcess(s), options: o, notify: newNotifier()}
+	h.process, h.notify = newProcess(s), newNotifier()
 	h.guards.Name = "serve"
 	h.hangups = watchHangups(h.notify)
-	h.turn = make(chan struct{}, runtime.NumCPU())
 	return h, nil
 }
 
 // Serve serves the API and the metrics while next runs.
 func (h *Host) Serve(a control.API, next func() error) error {
-	if h.options.Control.Given() {
-		server, err := h.options.Control.serve(a)
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-	}
-	if m := &h.options.Metrics; m.text != "" {
-		h.board = metrics.NewBoard(m.customers)
-		defer metrics.Serve(h.err, m.address, h.board).Close()
-	}
-	return next()
+	return h.options.Control.during(a, func() error {
+		return h.options.Metrics.during(h.err, &h.board, next)
+	})
 }
 
 // Requests returns a channel. Publish must be called for each value received from it.
@@ -270,17 +257,6 @@ func removeFile(path string) error {
 		return nil
 	}
 	return err
-}
-
-// NewHostOptions returns the options of a configuration, and checks them.
-func NewHostOptions(c *policyfile.Serve) (HostOptions, error) {
-	o := Options{
-		Metrics: Metrics{text: c.Metrics, customers: c.MetricsCustomers},
-		Control: ControlOptions{c.Control, c.ControlGroup, c.ControlRead, c.ReadGroup},
-		State:   StateOptions{command: "run", dir: c.State}, // shaper run can continue the state
-	}
-	err := o.check()
-	return HostOptions{Metrics: o.Metrics, Control: o.Control, State: o.State}, err
 }
 
 // CheckChanges returns the error that the API's Set would return, and changes nothing.

@@ -34,14 +34,11 @@ func (k *kernelPlane) openChanges() error {
 	if err != nil {
 		return err // nobody knows whether the changes are in force
 	}
-	if _, err := os.Lstat(path); err == nil && state.dir == "" && !pinned { // left behind by a killed process
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	if _, err := os.Lstat(customers.PathOf(path)); err == nil && state.dir == "" && !pinned {
-		if err := os.Remove(customers.PathOf(path)); err != nil {
-			return err
+	for _, left := range []string{path, customers.PathOf(path)} { // by a killed process
+		if _, err := os.Lstat(left); err == nil && state.dir == "" && !pinned {
+			if err := os.Remove(left); err != nil {
+				return err
+			}
 		}
 	}
 	file, err := changes.Open(path)

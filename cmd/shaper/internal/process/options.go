@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -110,6 +111,15 @@ func (m *Metrics) check() (err error) {
 	return nil
 }
 
+// during serves metrics while next runs, and sets the board to publish them.
+func (m *Metrics) during(errors io.Writer, board **metrics.Board, next func() error) error {
+	if m.text != "" {
+		*board = metrics.NewBoard(m.customers)
+		defer metrics.Serve(errors, m.address, *board).Close()
+	}
+	return next()
+}
+
 // ControlOptions are the options of the sockets for other programs.
 type ControlOptions struct{ path, group, readPath, readGroup string }
 
@@ -161,6 +171,18 @@ func (c *ControlOptions) groups() (out []int, err error) {
 		out = append(out, id)
 	}
 	return out, nil
+}
+
+// during serves an API while next runs.
+func (c *ControlOptions) during(api control.API, next func() error) error {
+	if c.Given() {
+		server, err := c.serve(api)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
+	return next()
 }
 
 // serve creates the sockets and serves an API there. Close ends it.

@@ -112,23 +112,13 @@ func newService(p *process, n notifier, o *Options, name string, clock func() in
 
 // withAPI serves the API while next runs.
 func (s *service) withAPI(next func() error) error {
-	if s.options.Control.Given() {
-		server, err := s.options.Control.serve(api{s})
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-	}
-	return next()
+	return s.options.Control.during(api{s}, next)
 }
 
 // withMetrics serves the metrics while next runs.
 func (s *service) withMetrics(next func() error) error {
-	if m := &s.options.Metrics; m.text != "" {
-		s.board, s.singleCustomers = metrics.NewBoard(m.customers), m.customers > 0
-		defer metrics.Serve(s.err, m.address, s.board).Close()
-	}
-	return next()
+	s.singleCustomers = s.options.Metrics.customers > 0
+	return s.options.Metrics.during(s.err, &s.board, next)
 }
 
 // serve waits for the end. Until then it checks the shapers, reloads on SIGHUP, answers other goroutines

@@ -24,12 +24,7 @@ func Run(ctx context.Context, s cli.Streams, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	options, err := process.NewHostOptions(f.config)
-	if err != nil {
-		return err
-	}
-	options.Files = f.paths()
-	host, err := process.NewHost(s, options)
+	host, err := process.NewHost(s, f.config, f.paths())
 	if err != nil {
 		return err
 	}
@@ -77,6 +72,16 @@ func newFiles(dir string) (*files, error) {
 			*path = f.absolute(*path)
 		}
 	}
+	var errs []error
+	for at := range f.config.Interfaces {
+		e := &f.config.Interfaces[at]
+		if err := new(process.RunOptions).SetKernel(e.Hook, e.Pacer, e.GSOLimit); err != nil {
+			errs = append(errs, &cli.UsageError{Err: fmt.Errorf("%s: %w", e.Place, err)})
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
 	return f, f.readPolicies()
 }
 
@@ -94,10 +99,6 @@ func (f *files) readPolicies() error {
 	var errs []error
 	for at := range f.config.Interfaces {
 		e := &f.config.Interfaces[at]
-		var o process.RunOptions
-		if err := o.SetKernel(e.Hook, e.Pacer, e.GSOLimit); err != nil {
-			errs = append(errs, &cli.UsageError{Err: fmt.Errorf("%s: %w", e.Place, err)})
-		}
 		if f.policies[source(e)] != nil {
 			continue
 		}
@@ -108,7 +109,7 @@ func (f *files) readPolicies() error {
 		f.policies[source(e)] = p
 		var err error
 		if p.compiled, err = p.flags.Load(); err == nil {
-			err = o.Check(p.compiled)
+			err = new(process.RunOptions).Check(p.compiled)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -141,7 +142,7 @@ func (f *files) options(e *policyfile.ServeInterfaces) *process.RunOptions {
 	o := &process.RunOptions{Pin: e.Pin, Repair: e.Repair, Dry: e.Dry}
 	o.Policy = f.policies[source(e)].flags
 	o.Directions.List = e.Directions
-	_ = o.SetKernel(e.Hook, e.Pacer, e.GSOLimit) // readPolicies has checked them
+	_ = o.SetKernel(e.Hook, e.Pacer, e.GSOLimit) // newFiles has checked them
 	return o
 }
 
