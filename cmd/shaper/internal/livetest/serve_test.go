@@ -303,11 +303,11 @@ func TestLiveServeKilled(t *testing.T) {
 		if n := strings.Count(out, "\n"); n != 1 || !strings.Contains(out, `"v0"`) {
 			return fmt.Errorf("left: %s", out)
 		}
+		if out := s.near.Run("ip", "-o", "link"); strings.Contains(out, "shaper-") || strings.Contains(out, "htb") {
+			return fmt.Errorf("left: %s", out)
+		}
 		return nil
 	})
-	if out := s.near.Run("ip", "-o", "link"); strings.Contains(out, "shaper-") {
-		t.Errorf("an ifb is left: %s", out)
-	}
 	send()
 	if now := count(); now < was+3 {
 		t.Errorf("the pinned shaper counted %d packets, after %d", now, was)
