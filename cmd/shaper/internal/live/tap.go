@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -61,10 +62,11 @@ func (c *LocalTap) Host() string {
 	return budgets.HostName(c.about.Interface, c.about.Direction.String())
 }
 
-// MTU returns the MTU of an interface, bytes, or 0 if it is unknown.
+// MTU returns the MTU of an interface, bytes, or 0 if it is unknown. Unlike package net, it does not
+// ask for all interfaces.
 func MTU(name string) int {
-	if i, err := net.InterfaceByName(name); err == nil {
-		return i.MTU
+	if l, err := netlink.LinkByName(name); err == nil {
+		return l.Attrs().MTU
 	}
 	return 0
 }
