@@ -9,11 +9,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/reload"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/remote"
 )
 
 func newReload(s cli.Streams) *cobra.Command {
 	var f live.Flags
 	var all live.AllFlag
+	var from remote.Flag
 	var policy cli.PolicyFlags
 	var confirm time.Duration
 	asJSON := false
@@ -25,12 +27,25 @@ func newReload(s cli.Streams) *cobra.Command {
 the old policy or by the new one. A class that keeps its name keeps its
 counters, and its meters keep their tokens, capped at the new bursts. A policy
 that does not compile changes nothing. Without --policy, --rate or --meter, read
-the policy file again that the shaper was started with.`,
+the policy file again that the shaper was started with.
+
+` + remoteHelp + `
+The process reads the files again that it was started with, so --policy, --rate and
+--meter cannot be given. It rolls back itself after --confirm, so the command does not
+wait. With --all, shaper serve reads shaper.yaml again as well.`,
 		Example: `  shaper reload eth0 --policy docs/uplink.yaml
-  shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
+  shaper reload eth0 --policy docs/uplink.yaml --confirm 60s
+  shaper reload --all --control /run/shaper.sock`,
 		Args: cli.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all.All && confirm > 0 {
+			c, err := from.Client()
+			switch {
+			case err != nil:
+				return err
+			case c != nil:
+				t := &remote.Target{Flags: &f, Name: cli.InterfaceArg(args)}
+				return reloadBy(cmd, s, c, t, &all, &policy, confirm, asJSON)
+			case all.All && confirm > 0:
 				return cli.Usagef("--confirm needs one interface: name it instead of --all")
 			}
 			return all.Each(&f, func(cmd *cobra.Command, name string) error {
@@ -41,11 +56,29 @@ the policy file again that the shaper was started with.`,
 	}
 	f.Add(cmd)
 	all.Add(cmd, &f, "reload all shaped interfaces")
+	from.Add(cmd)
 	policy.Add(cmd)
 	cmd.Flags().Var(cli.NewTimeFlag(&confirm, 0), "confirm",
 		"wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
 	return cmd
+}
+
+// reloadBy asks the process of the shapers to reload.
+func reloadBy(
+	cmd *cobra.Command, s cli.Streams, c *remote.Client, t *remote.Target, all *live.AllFlag,
+	policy *cli.PolicyFlags, confirm time.Duration, asJSON bool,
+) error {
+	if err := all.Check(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	if policy.Given() {
+		return cli.Usagef("the process reads the policy files that it was started with: leave out --policy, --rate and --meter with a control socket")
+	}
+	if err := c.Refuse(cmd, "the policy of an interface is that of both directions", "direction"); err != nil {
+		return err
+	}
+	return c.Reload(cmd.Context(), s, t, all.All, confirm, asJSON)
 }
 
 func newConfirm(s cli.Streams) *cobra.Command {

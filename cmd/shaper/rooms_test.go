@@ -95,23 +95,23 @@ connections:
 budgets: meter lease shared compiled pipeline policyfile say | tests: dataplane kernel storetest
 live: meter shared dataplane compiled tap standby kernel strictjson calendar quota changes customers policyfile
 	say cli budgets | tests: lease
-control: dataplane safedir strictjson changes policyfile connections live
+control: dataplane compiled safedir strictjson changes policyfile connections live
 metrics: meter shared dataplane compiled kernel tap policyfile say connections live | tests: lease
 	policytest
-stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets live control | tests:
-	pipeline tap policytest
+stats: meter dataplane compiled tap kernel hostbudget changes policyfile say cli budgets live control |
+	tests: pipeline policytest
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes customers policyfile say
 	cli budgets live control metrics stats | tests: pipeline nettest
 detach: dataplane standby kernel say cli live
 reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
-
+remote: changes say cli live control stats process
 serve: dataplane kernel watch policyfile say cli changes live control metrics stats process
 
 # command
 shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output
 	changes policyfile say lint cli check diff routers tc decisions episodes explain annotate report
-	summary compare advise simulate budgets live control stats process detach reload serve | tests: queue kernel tap storetest
-	nettest oracle chrome
+	summary compare advise simulate budgets live control stats process detach reload remote serve | tests: queue kernel tap
+	storetest nettest oracle chrome
 
 # support
 metertest:

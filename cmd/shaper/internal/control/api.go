@@ -13,6 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // API is what the server can do with the shapers of a process. The methods may be called
@@ -23,6 +24,12 @@ type API interface {
 	Of(ctx context.Context, pattern string) (API, error)
 	Status(context.Context) (any, error)
 	Stats(context.Context) (any, error)
+	// Views returns all that shaper status prints, or with counters shaper stats, in a form for commands
+	// with the same ViewVersion.
+	Views(ctx context.Context, counters bool) (any, error)
+	// Links returns the counters of links, as views for the commands.
+	Links(ctx context.Context, views bool) (any, error)
+	ViewVersion() string
 	// Customers returns a function to write the first customers as JSON; top 0 means all. It is
 	// sorted by bytes, dropped or rate.
 	Customers(ctx context.Context, top int, by string) (write func(io.Writer) error, err error)
@@ -43,15 +50,33 @@ type API interface {
 
 // Reloaded is the answer to a reload.
 type Reloaded struct {
-	Policy     string `json:"policy"`     // name; "": several are in force
-	Interfaces int    `json:"interfaces"` // number of the chosen ones that are shaped
+	Policy     string           `json:"policy"`     // name; "": several are in force
+	Interfaces int              `json:"interfaces"` // number of the chosen ones that are shaped
+	Shapers    []ReloadedShaper `json:"shapers"`    // those with another policy than before
+	// the policies roll back then unless they are confirmed
+	Until time.Time `json:"confirm_until,omitzero"`
 }
+
+// ReloadedShaper is a shaper with a new policy: the output of reload --json, one line per shaper.
+type ReloadedShaper struct {
+	Interface string                 `json:"interface"`
+	Direction string                 `json:"direction"`
+	Program   uint32                 `json:"program_id"`
+	Policy    string                 `json:"policy"`
+	Classes   []compiled.ClassChange `json:"classes"`
+	Kept      []Change               `json:"changes"` // by shaper set, still in force
+	// cap of the device's GSO size, bytes, if the rate of the slowest queue needs it
+	GSOLimit uint32 `json:"gso_limit,omitempty"`
+}
+
+// WarningHeader is the header of an answer to changes that are in force, but not kept. It says why.
+const WarningHeader = "Shaper-Warning"
 
 // NoInterfaceError is the error for a name or pattern of interfaces that chooses none.
 type NoInterfaceError struct{ Pattern string }
 
 func (e *NoInterfaceError) Error() string {
-	return fmt.Sprintf("interface %q is not shaped by this process: see /v1/status", e.Pattern)
+	return fmt.Sprintf("interface %q is not shaped by this process: the status lists those that are", e.Pattern)
 }
 
 // ErrSeveral is the error of a request for one interface that chooses several.

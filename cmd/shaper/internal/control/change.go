@@ -63,6 +63,9 @@ func ListStates(list []changes.Change, now time.Time) []Change {
 	return out
 }
 
+// byQuota is By of the change of a quota.
+const byQuota = "quota"
+
 // ChangeOf returns the JSON form of a change.
 func ChangeOf(c *changes.Change) Change {
 	row := Change{
@@ -70,9 +73,22 @@ func ChangeOf(c *changes.Change) Change {
 		Until: c.Until, By: c.Author.With, User: c.Author.User, Since: c.Since,
 	}
 	if c.By == changes.ByQuota {
-		row.By = "quota"
+		row.By = byQuota
 	}
 	return row
+}
+
+// Made is the reverse of ChangeOf.
+func (c *Change) Made() changes.Change {
+	out := changes.Change{
+		Target: changes.Target{Kind: c.Kind, Name: c.Name}, Reset: c.Reset, Until: c.Until, Since: c.Since,
+		Terms:  changes.Terms{Plan: c.Plan, Parameters: c.Parameters, Off: c.Off},
+		Author: changes.Author{User: c.User, With: c.By},
+	}
+	if c.By == byQuota {
+		out.By, out.Author.With = changes.ByQuota, ""
+	}
+	return out
 }
 
 // request is a Change without the fields that are only in answers.

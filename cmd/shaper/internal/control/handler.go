@@ -72,8 +72,9 @@ type route struct {
 const interfaceParameter = "interface"
 
 var routes = []route{
-	{path: "/v1/status", methods: get((*handler).getStatus)},
-	{path: "/v1/stats", methods: get((*handler).getStats)},
+	{path: "/v1/status", methods: get((*handler).getStatus), query: map[string][]string{http.MethodGet: {"view"}}},
+	{path: "/v1/stats", methods: get((*handler).getStats), query: map[string][]string{http.MethodGet: {"view"}}},
+	{path: "/v1/links", methods: get((*handler).getLinks), query: map[string][]string{http.MethodGet: {"view"}}},
 	{path: "/v1/customers", methods: map[string]endpoint{
 		http.MethodGet: (*handler).getCustomers, http.MethodPost: (*handler).postCustomers,
 	}, query: map[string][]string{http.MethodGet: append([]string{"top", "by"}, pageParameters...)}},
@@ -223,12 +224,42 @@ func (a *answers) forget() {
 }
 
 func (h *handler) getStatus(w http.ResponseWriter, q *http.Request) error {
-	body, err := h.answers.of("status", h.pattern).get(func() (any, error) { return h.api.Status(q.Context()) })
-	return respond(w, body, err)
+	return h.getShapers(w, q, "status", func(ctx context.Context, views bool) (any, error) {
+		if views {
+			return h.api.Views(ctx, false)
+		}
+		return h.api.Status(ctx)
+	})
 }
 
 func (h *handler) getStats(w http.ResponseWriter, q *http.Request) error {
-	body, err := h.answers.of("stats", h.pattern).get(func() (any, error) { return h.api.Stats(q.Context()) })
+	return h.getShapers(w, q, "stats", func(ctx context.Context, views bool) (any, error) {
+		if views {
+			return h.api.Views(ctx, true)
+		}
+		return h.api.Stats(ctx)
+	})
+}
+
+func (h *handler) getLinks(w http.ResponseWriter, q *http.Request) error {
+	return h.getShapers(w, q, "links", h.api.Links)
+}
+
+// getShapers answers with what read returns.
+func (h *handler) getShapers(
+	w http.ResponseWriter, q *http.Request, what string,
+	read func(ctx context.Context, views bool) (any, error),
+) error {
+	values := q.URL.Query()
+	views := values.Has("view")
+	if version := values.Get("view"); views && version != h.api.ViewVersion() {
+		return badRequest("view %q: this process is another version of shaper than the command: use its version, "+
+			"or restart it", version)
+	}
+	if views {
+		what += " view"
+	}
+	body, err := h.answers.of(what, h.pattern).get(func() (any, error) { return read(q.Context(), views) })
 	return respond(w, body, err)
 }
 
@@ -362,7 +393,9 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 		list[i].Since, list[i].Author = now.Round(0), author
 	}
 	err = h.api.Set(q.Context(), list)
-	if errors.As(err, new(*changes.UnkeptError)) { // as the status says
+	var unkept *changes.UnkeptError
+	if errors.As(err, &unkept) { // as the status says
+		w.Header().Set(WarningHeader, strings.Join(strings.Fields(unkept.Error()), " "))
 		err = nil
 	}
 	return respondValue(w, ListChanges(list), err)

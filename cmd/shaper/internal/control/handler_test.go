@@ -43,9 +43,15 @@ func (f *fakeAPI) Of(_ context.Context, pattern string) (API, error) {
 	return f, nil
 }
 
-func (f *fakeAPI) Status(context.Context) (any, error) { return []int64{f.calls.Add(1)}, f.err }
-func (f *fakeAPI) Stats(context.Context) (any, error)  { return []string{"<stats>"}, f.err }
-func (f *fakeAPI) Reload(context.Context) (any, error) { return "reloaded", f.err }
+func (f *fakeAPI) Status(context.Context) (any, error)              { return []int64{f.calls.Add(1)}, f.err }
+func (f *fakeAPI) Stats(context.Context) (any, error)               { return []string{"<stats>"}, f.err }
+func (f *fakeAPI) Links(_ context.Context, views bool) (any, error) { return []bool{views}, f.err }
+func (f *fakeAPI) ViewVersion() string                              { return "v7" }
+func (f *fakeAPI) Reload(context.Context) (any, error)              { return "reloaded", f.err }
+
+func (f *fakeAPI) Views(_ context.Context, counters bool) (any, error) {
+	return []bool{counters}, f.err
+}
 
 func (f *fakeAPI) Customers(_ context.Context, top int, by string) (func(io.Writer) error, error) {
 	time.Sleep(f.reading)
@@ -117,6 +123,13 @@ func TestRequests(t *testing.T) {
 		{"GET", "/v1/status", "", 200, "[1]\n"},
 		{"HEAD", "/v1/status", "", 200, ""},
 		{"GET", "/v1/stats", "", 200, `["<stats>"]` + "\n"},
+		{"GET", "/v1/status?view=v7", "", 200, "[false]\n"},
+		{"GET", "/v1/stats?view=v7", "", 200, "[true]\n"},
+		{"GET", "/v1/stats?view=v8", "", 400, "another version of shaper"},
+		{"GET", "/v1/links", "", 200, "[false]\n"},
+		{"GET", "/v1/links?view=v7", "", 200, "[true]\n"},
+		{"GET", "/v1/links?view=v8", "", 400, "another version of shaper"},
+		{"GET", "/v1/stats?view=", "", 400, "another version of shaper"},
 		{"GET", "/v1/customers", "", 200, "[1]\n"},
 		{"GET", "/v1/customers?top=0&by=dropped", "", 200, "[1]\n"},
 		{"GET", "/v1/customers?top=-1", "", 400, `top \"-1\": want a number`},

@@ -55,7 +55,7 @@ func (f *Flags) SeveralError(names []string) error {
 func (f *Flags) NoneError(name string) error {
 	if name == "" {
 		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE",
-			f.atDirection())
+			f.AtDirection())
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
@@ -64,11 +64,11 @@ func (f *Flags) NoneError(name string) error {
 		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)
 	}
 	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name,
-		f.atDirection())
+		f.AtDirection())
 }
 
-// atDirection names the direction in an error, if one was given.
-func (f *Flags) atDirection() string {
+// AtDirection names the direction in an error, such as " at egress"; "" if none was given.
+func (f *Flags) AtDirection() string {
 	if f.List == nil {
 		return ""
 	}

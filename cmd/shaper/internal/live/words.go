@@ -91,20 +91,7 @@ func PrintDetached(p *say.Printer, about *kernel.About) {
 	p.Printf("%s: detached\n", Name(about))
 }
 
-// PrintReloaded reports the new policy of a shaper, and the change of each class.
-func PrintReloaded(
-	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []compiled.ClassChange,
-) {
-	p.Printf("%s: reloaded, ", Name(about))
-	if about.Program != 0 {
-		p.Printf("program %d, ", about.Program)
-	}
-	p.Printf("policy %s\n", policy.Name)
-	PrintGSO(p, about)
-	PrintClasses(p, about, list)
-}
-
-// PrintReloadedLine is PrintReloaded in one line, for logs: it names the classes not kept.
+// PrintReloadedLine reports the new policy of a shaper in one line, for logs: it names the classes not kept.
 func PrintReloadedLine(
 	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []compiled.ClassChange,
 ) {

@@ -65,24 +65,60 @@ func (a api) Status(ctx context.Context) (any, error) {
 		for _, d := range list {
 			out = append(out, stats.StatusOf(d.Handle(), a.changesOf))
 		}
-		if len(list) > 0 {
-			return nil
-		}
-		for _, direction := range a.wanted {
-			out = append(out, stats.Remains{
-				Interface: a.name, Direction: direction.String(), State: "waiting",
-				Process: os.Getpid(), Policy: a.plane.policyName(),
-			})
+		for _, row := range a.waiting(list) {
+			out = append(out, row)
 		}
 		return nil
 	})
 	return out, err
 }
 
-// Stats reads all directions twice, unless earlier readings of them exist, and returns their counters,
-// as shaper stats --json does.
+// waiting returns the entries of status while no direction is attached.
+func (a api) waiting(attached []serviceDirection) (out []stats.Remains) {
+	if len(attached) > 0 {
+		return nil
+	}
+	for _, direction := range a.wanted {
+		out = append(out, stats.Waiting(a.name, direction, os.Getpid(), a.plane.policyName()))
+	}
+	return out
+}
+
+// ViewVersion returns the version of the views.
+func (a api) ViewVersion() string { return stats.ViewVersion() }
+
+// Views returns what shaper status prints, or with counters shaper stats.
+func (a api) Views(ctx context.Context, counters bool) (any, error) {
+	out := []stats.View{}
+	if counters {
+		err := a.sample(ctx, func(sh live.Handle, of *stats.Samples) {
+			out = append(out, stats.ViewOf(sh, a.changesOf, of))
+		})
+		return out, err
+	}
+	err := a.plane.read(ctx, func(list []serviceDirection) error {
+		for _, d := range list {
+			out = append(out, stats.ViewOf(d.Handle(), a.changesOf, nil))
+		}
+		for _, row := range a.waiting(list) {
+			out = append(out, stats.View{Remains: &row})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Stats returns the counters of all directions, as shaper stats --json does.
 func (a api) Stats(ctx context.Context) (any, error) {
 	var out []stats.Stats
+	err := a.sample(ctx, func(sh live.Handle, of *stats.Samples) {
+		out = append(out, stats.Of(sh, of.Before, of.Now, a.changesOf))
+	})
+	return out, err
+}
+
+// sample reads all directions twice, unless earlier readings of them exist, and calls f with each of them.
+func (a api) sample(ctx context.Context, f func(live.Handle, *stats.Samples)) error {
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
@@ -93,19 +129,50 @@ func (a api) Stats(ctx context.Context) (any, error) {
 				return err
 			}
 			for i, sh := range handles {
-				out = append(out, stats.Of(sh, of[i].Before, of[i].Now, a.changesOf))
+				f(sh, &of[i])
 			}
 			return nil
 		})
 		if err != nil || ready {
-			return out, err
+			return err
 		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(kernel.MinReadingAge):
+		}
+	}
+}
+
+// Links reads the links of all directions twice.
+func (a api) Links(ctx context.Context, views bool) (any, error) {
+	var before, now []stats.LinkReading
+	read := func(into *[]stats.LinkReading) error {
+		return a.readAttached(ctx, func(list []serviceDirection) (err error) {
+			*into, err = stats.ReadLinks(handlesOf(list))
+			return err
+		})
+	}
+	err := read(&before)
+	if err == nil {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(kernel.MinReadingAge):
 		}
+		err = read(&now)
 	}
+	if err == nil {
+		var out []stats.LinkReadings
+		if out, err = stats.JoinLinks(before, now); err == nil && views {
+			return out, nil
+		}
+		return stats.LinksOf(out), err
+	}
+	if errors.Is(err, stats.ErrNoLinks) {
+		err = &control.InputError{Status: http.StatusNotFound, Err: err}
+	}
+	return nil, err
 }
 
 // Customers reads the customers of all directions in this goroutine.

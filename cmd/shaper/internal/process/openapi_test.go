@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // schemas are the types of the schemas in openapi.json.
@@ -27,6 +28,8 @@ var schemas = map[string]reflect.Type{
 	"CustomerTerms": reflect.TypeFor[control.CustomerTerms](), "CustomerPage": reflect.TypeFor[control.CustomerPage](), "CustomerChange": reflect.TypeFor[control.CustomerChange](),
 	"CustomerEffect": reflect.TypeFor[control.CustomerEffect](), "CustomerEffects": reflect.TypeFor[control.CustomerEffects](),
 	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[control.Reloaded](), "Tree": reflect.TypeFor[stats.Tree](),
+	"Links": reflect.TypeFor[stats.LinkList](), "LinkStats": reflect.TypeFor[stats.LinkStats](), "Held": reflect.TypeFor[stats.HeldStats](),
+	"ReloadedShaper": reflect.TypeFor[control.ReloadedShaper](), "ClassChange": reflect.TypeFor[compiled.ClassChange](),
 }
 
 // schema is the part of a JSON schema that openapi.json uses.
@@ -137,6 +140,8 @@ func checkSchema(t *testing.T, at string, s schema, goType reflect.Type) {
 		want = "boolean"
 	case reflect.String:
 		want = "string"
+	case reflect.Float64:
+		want = "number"
 	default:
 		want = "integer"
 	}

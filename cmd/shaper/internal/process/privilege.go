@@ -172,6 +172,12 @@ func capabilities() (capabilitySets, error) {
 	}, nil
 }
 
+// CanLook reports whether the process may look at the shapers in the kernel.
+func CanLook() bool {
+	now, err := capabilities()
+	return err != nil || now.effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
 // encode returns them as capset takes them.
 func (s capabilitySets) encode() (header unix.CapUserHeader, data [2]unix.CapUserData) {
 	header.Version = unix.LINUX_CAPABILITY_VERSION_3

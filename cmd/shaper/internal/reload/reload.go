@@ -25,16 +25,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
-// changed is the output of reload --json, one line per shaper.
-type changed struct {
-	Interface string                 `json:"interface"`
-	Direction string                 `json:"direction"`
-	Program   uint32                 `json:"program_id"`
-	Policy    string                 `json:"policy"`
-	Classes   []compiled.ClassChange `json:"classes"`
-	Kept      []control.Change       `json:"changes"` // by shaper set, still in force
-}
-
 // Reload gives new policies to the shapers of an interface. With confirm it then waits, and
 // rolls back unless they are confirmed in time.
 func Reload(
@@ -197,25 +187,14 @@ func (a *amendment) reloadOne(s cli.Streams, i int, until time.Time) ([]compiled
 // print prints the change of each class of the first shapers of the list, and the changes by shaper set
 // still in force.
 func (a *amendment) print(s cli.Streams, loaded [][]compiled.ClassChange, asJSON bool) error {
-	p := say.NewPrinter(s.Out)
+	p, rows := say.NewPrinter(s.Out), []control.ReloadedShaper(nil)
 	for i, classes := range loaded {
 		sh, about, policy := a.list[i], a.list[i].Info(), a.policies[i]
 		cli.PrintNotes(s.Err, live.Name(about), sh.Notes())
 		inForce, _ := a.books[i].InForce(policy, time.Now())
-		cli.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
-		if !asJSON {
-			live.PrintReloaded(p, about, policy, classes)
-			continue
-		}
-		row := changed{
-			about.Interface, about.Direction.String(), uint32(about.Program), policy.Name, classes,
-			[]control.Change{},
-		}
-		for i := range inForce {
-			row.Kept = append(row.Kept, stats.InForceJSON(&inForce[i]))
-		}
-		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
+		rows = append(rows, stats.ReloadedOf(about, policy.Name, classes, inForce))
 	}
+	stats.PrintReloaded(p, s.Err, rows, asJSON)
 	return p.Err
 }
 

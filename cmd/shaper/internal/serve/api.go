@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
@@ -101,18 +103,40 @@ func (a api) Status(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = a.v.do(ctx, func() {
-		add := func(name, state string, e *policyfile.ServeInterfaces) {
-			if e == nil || !control.Chooses(a.pattern, name) {
-				return
-			}
-			for _, d := range e.Directions {
-				out = append(out, stats.Remains{
-					Interface: name, Direction: d.String(), State: state, Process: os.Getpid(),
-					Policy: cmp.Or(e.Policy, "--rate "+e.Rate),
-				})
-			}
+	rest, err := a.unshaped(ctx)
+	return appendAll(out, rest), err
+}
+
+// ViewVersion returns the version of the views.
+func (a api) ViewVersion() string { return stats.ViewVersion() }
+
+// Views returns what shaper status prints, or with counters shaper stats.
+func (a api) Views(ctx context.Context, counters bool) (any, error) {
+	out, err := a.each(ctx, func(of control.API) (any, error) { return of.Views(ctx, counters) })
+	if err != nil || counters {
+		return out, err
+	}
+	rest, err := a.unshaped(ctx)
+	for _, row := range rest {
+		out = append(out, stats.View{Remains: &row})
+	}
+	return out, err
+}
+
+// unshaped returns the chosen interfaces that are not shaped, with the reason.
+func (a api) unshaped(ctx context.Context) (out []stats.Remains, err error) {
+	add := func(name, state string, e *policyfile.ServeInterfaces) {
+		if e == nil || !control.Chooses(a.pattern, name) {
+			return
 		}
+		for _, d := range e.Directions {
+			out = append(out, stats.Remains{
+				Interface: name, Direction: d.String(), State: state, Process: os.Getpid(),
+				Policy: cmp.Or(e.Policy, "--rate "+e.Rate),
+			})
+		}
+	}
+	err = a.v.do(ctx, func() {
 		for _, m := range a.v.members {
 			if !m.ready {
 				add(m.Name, "attaching", m.entry)
@@ -122,12 +146,31 @@ func (a api) Status(ctx context.Context) (any, error) {
 			add(i.Name, "not shaped: "+i.why, a.v.files.config.Of(i.Name, i.Loopback))
 		}
 	})
+	slices.SortStableFunc(out, func(a, b stats.Remains) int {
+		return strings.Compare(a.Interface, b.Interface)
+	})
 	return out, err
 }
 
 // Stats returns the counters of all directions.
 func (a api) Stats(ctx context.Context) (any, error) {
 	return a.each(ctx, func(of control.API) (any, error) { return of.Stats(ctx) })
+}
+
+// Links returns the counters of links of all directions that have some.
+func (a api) Links(ctx context.Context, views bool) (any, error) {
+	none := error(live.ErrBusy)
+	out, err := a.each(ctx, func(of control.API) (any, error) {
+		list, err := of.Links(ctx, views)
+		if errors.Is(err, stats.ErrNoLinks) {
+			none, err = err, live.ErrBusy
+		}
+		return list, err
+	})
+	if err == nil && len(out) == 0 {
+		err = none
+	}
+	return out, err
 }
 
 // Customers reads the customers of all directions.

@@ -3,6 +3,7 @@ package stats
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -89,24 +90,30 @@ func ShowCustomers(
 		return err
 	}
 	defer live.CloseAll(list)
-	p := say.NewPrinter(s.Out)
-	for i, sh := range list {
+	p, all := say.NewPrinter(s.Out), []CustomerList(nil)
+	for _, sh := range list {
 		out, err := flags.read(ctx, sh)
 		if err != nil {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}
-		switch {
-		case asJSON:
-			if err := say.WriteJSON(s.Out, out); err != nil {
-				return err
-			}
-			continue
-		case i > 0:
-			p.Printf("\n")
+		if all = append(all, out); asJSON {
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, out))
 		}
-		printCustomers(p, out)
+	}
+	if !asJSON {
+		PrintCustomers(p, all)
 	}
 	return p.Err
+}
+
+// PrintCustomers prints lists of customers for people.
+func PrintCustomers(p *say.Printer, all []CustomerList) {
+	for i, list := range all {
+		if i > 0 {
+			p.Printf("\n")
+		}
+		printCustomers(p, list)
+	}
 }
 
 // read reads the customers of a shaper, sorts them and keeps the first.

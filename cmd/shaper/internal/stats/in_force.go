@@ -3,6 +3,7 @@ package stats
 import (
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -30,8 +31,6 @@ type changesJSON struct {
 	Added     int              `json:"customers_added,omitempty"`   // customers added or replaced while it ran
 	Removed   int              `json:"customers_removed,omitempty"` // customers of the policy's file removed
 	Problem   string           `json:"change_problem,omitempty"`
-
-	list []live.InForce
 }
 
 // changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
@@ -39,21 +38,22 @@ func changesIn(sh live.Handle, look ChangesLook) (out changesJSON) {
 	out.Changes = []control.Change{}
 	all, policyOf, err := look(sh)
 	out.Problem, out.Added, out.Removed = all.Problem, all.Customers.Added, all.Customers.Removed
+	var list []live.InForce
 	if err == nil && len(all.Book)+len(all.Interrupted) > 0 {
 		var policy *policyfile.Compiled
 		if policy, err = policyOf(); err == nil {
-			out.list, out.OverQuota = all.InForce(policy, time.Now())
+			list, out.OverQuota = all.InForce(policy, time.Now())
 		}
 	}
 	if err != nil {
 		out.Problem = "changes by shaper set are unknown: " + err.Error()
 	}
-	for i := range out.list {
+	for i := range list {
 		if i == listedChanges {
-			out.More = len(out.list) - i
+			out.More = len(list) - i
 			break
 		}
-		out.Changes = append(out.Changes, InForceJSON(&out.list[i]))
+		out.Changes = append(out.Changes, InForceJSON(&list[i]))
 	}
 	return out
 }
@@ -65,14 +65,23 @@ func InForceJSON(f *live.InForce) control.Change {
 	return row
 }
 
+// inForceOf is the reverse of InForceJSON.
+func inForceOf(row *control.Change) *live.InForce {
+	f := live.InForce{Change: row.Made(), State: row.State}
+	if own := row.InPolicy; own != nil {
+		f.Policy = changes.Terms{Plan: own.Plan, Parameters: own.Parameters}
+	}
+	return &f
+}
+
 // printChanges prints the changes in force.
 func printChanges(p *say.Printer, c *changesJSON, iface string) {
-	for i := range c.list {
+	for i := range c.Changes {
 		if i == live.ShownChanges {
-			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.list)-i, iface)
+			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.Changes)+c.More-i, iface)
 			break
 		}
-		p.Printf("  changed  %s\n", c.list[i].Words())
+		p.Printf("  changed  %s\n", inForceOf(&c.Changes[i]).Words())
 	}
 	if c.Added+c.Removed > 0 {
 		p.Printf("  added    %s, %d of the file removed: shaper customer list %s --added lists them\n",

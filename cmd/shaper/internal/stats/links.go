@@ -53,8 +53,11 @@ func AddLinks(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "links", false, "show the counters of links instead, as a tree")
 }
 
-// errNoLinks means that no queue of a shaper is on a link.
-var errNoLinks = errors.New("no packet is queued on a link: the policy has no links, or it is a dry run")
+// ErrNoLinks means that no queue of a shaper is on a link.
+var ErrNoLinks = errors.New("no packet is queued on a link: the policy has no links, or it is a dry run")
+
+// errLinksReplaced means that readings are of different policies.
+var errLinksReplaced = errors.New("the policy was replaced meanwhile: try again")
 
 // ShowLinks prints the states of links.
 func ShowLinks(ctx context.Context, s cli.Streams, f *live.Flags, name string, asJSON bool) error {
@@ -63,53 +66,103 @@ func ShowLinks(ctx context.Context, s cli.Streams, f *live.Flags, name string, a
 		return err
 	}
 	defer live.CloseAll(list)
-	all := make([]LinkList, len(list))
-	for i, sh := range list {
-		if all[i], err = readLinks(ctx, sh); err != nil {
-			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
-		}
+	before, err := ReadLinks(list)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(kernel.MinReadingAge):
+	}
+	now, err := ReadLinks(list)
+	if err != nil {
+		return err
+	}
+	all, err := JoinLinks(before, now)
+	if err != nil {
+		return err
 	}
 	p := say.NewPrinter(s.Out)
-	for i := range all {
-		switch {
-		case asJSON:
-			if err := say.WriteJSON(s.Out, all[i]); err != nil {
-				return err
-			}
-			continue
-		case i > 0:
-			p.Printf("\n")
-		}
-		printLinks(p, &all[i])
+	if !asJSON {
+		PrintLinks(p, all)
+		return p.Err
+	}
+	for _, row := range LinksOf(all) {
+		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
 	}
 	return p.Err
 }
 
-// readLinks reads the links of a shaper twice.
-func readLinks(ctx context.Context, sh live.Handle) (LinkList, error) {
-	at, before, err := sh.Links()
-	if err == nil && len(before) == 0 {
-		err = errNoLinks
+// PrintLinks prints the links of several shapers for people.
+func PrintLinks(p *say.Printer, all []LinkReadings) {
+	for i := range all {
+		if i > 0 {
+			p.Printf("\n")
+		}
+		printLinks(p, new(all[i].links()))
 	}
-	if err != nil {
-		return LinkList{}, err
+}
+
+// LinkReading is a reading of the links of a shaper.
+type LinkReading struct {
+	about kernel.About
+	at    int64 // ns
+	list  []dataplane.LinkState
+}
+
+// ReadLinks reads the links of shapers. The error wraps ErrNoLinks if one has none.
+func ReadLinks(list []live.Handle) (out []LinkReading, err error) {
+	for _, sh := range list {
+		r := LinkReading{about: *sh.Info()}
+		if r.at, r.list, err = sh.Links(); err == nil && len(r.list) == 0 {
+			err = ErrNoLinks
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
+		}
+		out = append(out, r)
 	}
-	select {
-	case <-ctx.Done():
-		return LinkList{}, context.Cause(ctx)
-	case <-time.After(kernel.MinReadingAge):
-	}
-	later, now, err := sh.Links()
-	if err == nil && len(now) != len(before) {
-		err = errors.New("the policy was replaced meanwhile: try again")
-	}
-	if err != nil {
-		return LinkList{}, err
-	}
-	about := sh.Info()
-	out := linksOf(before, now, time.Duration(later-at))
-	out.Interface, out.Direction = about.Interface, about.Direction.String()
 	return out, nil
+}
+
+// LinkReadings are two readings of the links of a shaper.
+type LinkReadings struct {
+	Interface, Direction string
+	Interval             time.Duration // between them
+	Before, Now          []dataplane.LinkState
+}
+
+// JoinLinks joins readings with later ones of the same shapers.
+func JoinLinks(before, now []LinkReading) (out []LinkReadings, err error) {
+	if len(before) != len(now) {
+		return nil, errLinksReplaced
+	}
+	for i, b := range before {
+		n := &now[i]
+		if len(n.list) != len(b.list) {
+			return nil, fmt.Errorf("%s: %w", live.Name(&n.about), errLinksReplaced)
+		}
+		out = append(out, LinkReadings{
+			n.about.Interface, n.about.Direction.String(), time.Duration(n.at - b.at), b.list, n.list,
+		})
+	}
+	return out, nil
+}
+
+// LinksOf returns the links of shapers for JSON.
+func LinksOf(list []LinkReadings) (out []LinkList) {
+	for i := range list {
+		out = append(out, list[i].links())
+	}
+	return out
+}
+
+// links returns the links in the order of their tree.
+func (r *LinkReadings) links() LinkList {
+	out := linksOf(r.Before, r.Now, r.Interval)
+	out.Interface, out.Direction = r.Interface, r.Direction
+	return out
 }
 
 // linksOf returns the links in the order of their tree, with their rates between two readings.

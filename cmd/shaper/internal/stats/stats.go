@@ -85,21 +85,15 @@ func SampleAll(list []live.Handle, last map[string]live.Sample) (out []Samples, 
 }
 
 func printSamples(s cli.Streams, list []live.Handle, of []Samples, asJSON bool, round int, watch bool) error {
-	p := say.NewPrinter(s.Out)
+	p, views := say.NewPrinter(s.Out), []View(nil)
 	for i, sh := range list {
-		if asJSON {
-			if err := say.WriteJSON(s.Out, Of(sh, of[i].Before, of[i].Now, lookAtChanges)); err != nil {
-				return err
-			}
-			continue
+		if !asJSON {
+			views = append(views, ViewOf(sh, lookAtChanges, &of[i]))
+		} else if err := say.WriteJSON(s.Out, Of(sh, of[i].Before, of[i].Now, lookAtChanges)); err != nil {
+			return err
 		}
-		if i == 0 && watch && say.IsTerminal(s.Out) {
-			p.Printf("\x1b[H\x1b[2J")
-		} else if i > 0 || round > 1 {
-			p.Printf("\n")
-		}
-		printStats(p, sh, of[i].Before, of[i].Now)
 	}
+	PrintStats(p, views, round, watch)
 	return p.Err
 }
 

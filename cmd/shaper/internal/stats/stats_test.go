@@ -167,7 +167,8 @@ queues:
 			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {
 				before, now := samplePair(t, policy, n)
 				show := func(p *say.Printer) {
-					printStats(p, sh, before, now)
+					view := ViewOf(sh, lookAtChanges, &Samples{before, now})
+					view.printStats(p)
 					live.PrintLost(p, &about, tap.Lost{
 						Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n},
 						Ended: dataplane.Count{Packets: n},
@@ -216,8 +217,9 @@ queues: {q: {rate: 1mbit, limit: 20ms, fair: false}}`}.Compile()
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.Stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	printStats(say.NewPrinter(&out),
-		&idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
+	view := ViewOf(&idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}},
+		lookAtChanges, &Samples{before, now})
+	view.printStats(say.NewPrinter(&out))
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,

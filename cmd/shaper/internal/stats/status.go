@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // Status is the output of status --json, one line per shaper.
@@ -44,8 +45,6 @@ type Status struct {
 	Effective *bool    `json:"effective"` // null if unknown
 	Problems  []string `json:"problems,omitempty"`
 	Notes     []string `json:"notes,omitempty"`
-
-	classes int
 }
 
 // Remains is the output of status --json for other entries: state left behind, or a process waiting
@@ -53,11 +52,25 @@ type Status struct {
 type Remains struct {
 	Interface string `json:"interface"`
 	Direction string `json:"direction,omitempty"`
-	State     string `json:"state"` // "left behind" or "waiting"
+	State     string `json:"state"` // stateLeft, stateWaiting, or why an interface is not shaped
 	Attached  bool   `json:"attached"`
 	What      string `json:"what,omitempty"`
 	Process   int    `json:"process,omitempty"`
 	Policy    string `json:"policy,omitempty"`
+}
+
+// The states of Remains.
+const (
+	stateLeft    = "left behind"
+	stateWaiting = "waiting"
+)
+
+// Waiting returns the entry of a process that waits for its interface.
+func Waiting(iface string, direction dataplane.Direction, process int, policy string) Remains {
+	return Remains{
+		Interface: iface, Direction: direction.String(), State: stateWaiting, Process: process,
+		Policy: policy,
+	}
 }
 
 // StatusOf returns the status of a shaper. look returns its changes.
@@ -69,7 +82,7 @@ func StatusOf(sh live.Handle, look ChangesLook) Status {
 		Attached: attached, Hook: about.Place.Hook, XDPMode: about.Place.Mode,
 		ProgramID: uint32(about.Program), Kernel: live.KernelRelease(), Pacer: string(about.Pacer),
 		Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
-		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry,
+		Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry,
 		Pinned: about.Pinned, Process: about.Process,
 	}
 	out.Trees = treesOf(about)
@@ -95,60 +108,44 @@ func StatusOf(sh live.Handle, look ChangesLook) Status {
 
 // PrintSurvey prints all that a survey found.
 func PrintSurvey(v *live.Survey, s cli.Streams, asJSON bool) error {
-	p := say.NewPrinter(s.Out)
+	p, list := say.NewPrinter(s.Out), []View(nil)
 	if len(v.Names()) == 0 && !asJSON {
 		p.Printf("no shaper is attached in this network namespace\n")
 	}
-	for i, sh := range v.List {
-		st := StatusOf(sh, lookAtChanges)
+	for _, sh := range v.List {
 		if asJSON {
-			if err := say.WriteJSON(s.Out, st); err != nil {
-				return err
-			}
-			continue
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, StatusOf(sh, lookAtChanges)))
+		} else {
+			list = append(list, ViewOf(sh, lookAtChanges, nil))
 		}
-		if i > 0 {
-			p.Printf("\n")
+	}
+	for _, row := range remainsOf(v) {
+		if asJSON {
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
+		} else {
+			list = append(list, View{Remains: &row})
 		}
-		printStatus(p, sh.Info(), &st)
 	}
-	if asJSON {
-		return printRemains(v, s)
-	}
-	for _, a := range v.Away {
-		p.Printf("%s %v: away: process %d is waiting for it, policy %s\n", a.Interface, a.Direction,
-			a.Process, a.Policy)
-	}
-	for _, l := range v.Left {
-		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What,
-			l.Interface)
-	}
+	PrintStatus(p, list)
 	return p.Err
 }
 
-func printRemains(v *live.Survey, s cli.Streams) error {
-	var out []Remains
+// remainsOf returns everything of a survey without a shaper.
+func remainsOf(v *live.Survey) (out []Remains) {
 	for _, a := range v.Away {
-		out = append(out, Remains{
-			Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process,
-			Policy: a.Policy,
-		})
+		out = append(out, Waiting(a.Interface, a.Direction, a.Process, a.Policy))
 	}
 	for _, l := range v.Left {
 		out = append(out, Remains{
-			Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What,
+			Interface: l.Interface, Direction: l.Direction.String(), State: stateLeft, What: l.What,
 		})
 	}
-	for _, row := range out {
-		if err := say.WriteJSON(s.Out, row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out
 }
 
 // printStatus prints the status of a shaper.
-func printStatus(p *say.Printer, about *kernel.About, st *Status) {
+func (v *View) printStatus(p *say.Printer) {
+	about, st := &v.About, &v.Status
 	out, b := p, &strings.Builder{}
 	p = say.NewPrinter(b)
 	defer func() { out.Folded(b.String()) }()
@@ -163,7 +160,7 @@ func printStatus(p *say.Printer, about *kernel.About, st *Status) {
 		p.Printf("  queues   in %s\n", live.Pacer(about))
 	}
 	printTrees(p, st.Trees)
-	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"),
+	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(len(about.Outline.Classes), "class"),
 		st.Loaded.Format(time.DateTime))
 	printChanges(p, &st.changesJSON, about.Interface)
 	for _, b := range st.Budgets {

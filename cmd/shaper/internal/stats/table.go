@@ -62,10 +62,9 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 }
 
 // printStats prints counters, rates and tokens for people.
-func printStats(p *say.Printer, sh live.Handle, before, now live.Sample) {
-	st := StatusOf(sh, lookAtChanges)
-	printStatus(p, sh.Info(), &st)
-	v := &interval{sh.Info(), &before, &now}
+func (view *View) printStats(p *say.Printer) {
+	view.printStatus(p)
+	v := &interval{&view.About, &view.Samples.Before, &view.Samples.Now}
 	p.Printf("  rates    over the last %v\n", v.dt().Round(10*time.Millisecond))
 	for _, g := range []*say.Table{v.traffic(p), v.actions(p), v.meters(), v.queues()} {
 		if len(g.Rows) > 0 {
@@ -73,7 +72,7 @@ func printStats(p *say.Printer, sh live.Handle, before, now live.Sample) {
 		}
 		p.Folded(g.Foot)
 	}
-	live.PrintLost(p, sh.Info(), sh.Lost())
+	live.PrintLost(p, &view.About, view.Lost)
 }
 
 // traffic returns the table of offered, passed and dropped packets, by class and color.
