@@ -83,6 +83,8 @@ func reloadBy(
 
 func newConfirm(s cli.Streams) *cobra.Command {
 	var f live.Flags
+	var from remote.Flag
+	var all live.AllFlag
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     confirmCommand.use,
@@ -90,20 +92,42 @@ func newConfirm(s cli.Streams) *cobra.Command {
 		Short:   confirmCommand.short,
 		Long: `Make a policy that was applied with --confirm permanent. Run it from a new
 session: that proves that you can still log in. It fails if the policy was
-rolled back already.`,
-		Example: "  shaper confirm eth0",
+rolled back already.
+
+` + remoteHelp,
+		Example: "  shaper confirm eth0\n  shaper confirm --control /run/shaper.sock \"veth*\"",
 		Args:    cli.AtMostOne,
-		RunE: func(_ *cobra.Command, args []string) error {
-			return reload.Confirm(s, &f, cli.InterfaceArg(args), asJSON)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := all.Check(args); err != nil {
+				return err
+			}
+			c, err := from.Client()
+			if err != nil {
+				return err
+			}
+			if c == nil {
+				return all.Each(&f, func(_ *cobra.Command, name string) error {
+					return reload.Confirm(s, &f, name, asJSON)
+				})(cmd, args)
+			}
+			const both = "it confirms the policies of both directions"
+			if err := c.Refuse(cmd, both, "direction"); err != nil {
+				return err
+			}
+			t := remote.Target{Flags: &f, Name: cli.InterfaceArg(args)}
+			return c.Confirm(cmd.Context(), s, &t, all.All, asJSON)
 		},
 	}
 	f.Add(cmd)
+	all.Add(cmd, &f, "confirm the policies of all shaped interfaces")
+	from.Add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per confirmed direction")
 	return cmd
 }
 
 func newDetach(s cli.Streams) *cobra.Command {
 	var f live.Flags
+	var from remote.Flag
 	asJSON := false
 	all := live.AllFlag{IncludeLeft: true}
 	cmd := &cobra.Command{
@@ -112,13 +136,31 @@ func newDetach(s cli.Streams) *cobra.Command {
 		Short:   detachCommand.short,
 		Long: `Detach the shaper from an interface and restore the previous qdiscs and limits.
 It does the same for state that a killed shaper left behind, and ends a shaper
-that waits for its interface. You can omit IFACE if only one is shaped.`,
-		Example: "  shaper detach eth0",
+that waits for its interface. You can omit IFACE if only one is shaped.
+
+` + remoteHelp + `
+shaper serve shapes the interface again after the next reload.`,
+		Example: "  shaper detach eth0\n  shaper detach --control /run/shaper.sock \"veth*\"",
 		Args:    cli.AtMostOne,
-		RunE: all.Each(&f,
-			func(_ *cobra.Command, name string) error { return detach.Detach(s, &f, name, asJSON) }),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := all.Check(args); err != nil {
+				return err
+			}
+			c, err := from.Client()
+			if err != nil {
+				return err
+			}
+			if c == nil {
+				return all.Each(&f, func(_ *cobra.Command, name string) error {
+					return detach.Detach(s, &f, name, asJSON)
+				})(cmd, args)
+			}
+			t := remote.Target{Flags: &f, Name: cli.InterfaceArg(args)}
+			return c.Detach(cmd.Context(), s, &t, all.All, asJSON)
+		},
 	}
 	f.Add(cmd)
+	from.Add(cmd)
 	all.Add(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per interface")
 	return cmd

@@ -95,17 +95,18 @@ connections:
 budgets: meter lease shared compiled pipeline policyfile say | tests: dataplane kernel storetest
 live: meter shared dataplane compiled tap standby kernel strictjson calendar quota changes customers policyfile
 	say cli budgets | tests: lease
-control: dataplane compiled safedir strictjson changes policyfile connections live
+control: dataplane compiled safedir kernel strictjson changes policyfile connections live
 metrics: meter shared dataplane compiled kernel tap policyfile say connections live | tests: lease
 	policytest
 stats: meter dataplane compiled tap kernel hostbudget changes policyfile say cli budgets live control |
 	tests: pipeline policytest
+detach: dataplane standby kernel changes say cli live
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes customers policyfile say
-	cli budgets live control metrics stats | tests: pipeline nettest
-detach: dataplane standby kernel say cli live
+	cli budgets live control metrics stats detach | tests: pipeline nettest
 reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
-remote: changes say cli live control stats process
-serve: dataplane kernel watch policyfile say cli changes live control metrics stats process
+
+remote: changes say cli live control stats detach process reload
+serve: dataplane kernel watch policyfile say cli changes live control metrics stats detach process
 
 # command
 shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output

@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // API is what the server can do with the shapers of a process. The methods may be called
@@ -44,15 +45,21 @@ type API interface {
 	ChangeCustomers(context.Context, live.CustomerRequest) (live.CustomerReply, error)
 	// CustomerPage returns the terms of customers.
 	CustomerPage(context.Context, live.CustomerQuery) (live.CustomerPage, error)
-	// Reload reads the policy file again.
-	Reload(context.Context) (any, error)
+	// Reload reads the policy file again. With confirm, a new policy rolls back after this time unless it is
+	// confirmed.
+	Reload(ctx context.Context, confirm time.Duration) (Reloaded, error)
+	// Confirm makes policies permanent that would roll back. The error is an *InputError if there are none.
+	Confirm(context.Context, changes.Author) ([]Confirmed, error)
+	// Detach detaches some directions; nil: all. It returns the list of what was removed, by interface.
+	Detach(context.Context, []dataplane.Direction, changes.Author) (any, error)
 }
 
 // Reloaded is the answer to a reload.
 type Reloaded struct {
-	Policy     string           `json:"policy"`     // name; "": several are in force
-	Interfaces int              `json:"interfaces"` // number of the chosen ones that are shaped
-	Shapers    []ReloadedShaper `json:"shapers"`    // those with another policy than before
+	Policy     string           `json:"policy"`              // name; "": several are in force
+	Interfaces int              `json:"interfaces"`          // number of the chosen ones that are shaped
+	Attaching  int              `json:"attaching,omitempty"` // number of the chosen ones that will be shaped
+	Shapers    []ReloadedShaper `json:"shapers"`             // those with another policy than before
 	// the policies roll back then unless they are confirmed
 	Until time.Time `json:"confirm_until,omitzero"`
 }
@@ -69,13 +76,38 @@ type ReloadedShaper struct {
 	GSOLimit uint32 `json:"gso_limit,omitempty"`
 }
 
+// Confirmed is a shaper with a confirmed policy: the output of confirm --json, one line per shaper.
+type Confirmed struct {
+	Interface string `json:"interface"`
+	Direction string `json:"direction"`
+	State     string `json:"state"` // "confirmed"
+	Program   uint32 `json:"program_id"`
+	Policy    string `json:"policy"`
+}
+
+// ConfirmedOf describes a shaper whose policy was confirmed.
+func ConfirmedOf(about *kernel.About) Confirmed {
+	return Confirmed{
+		about.Interface, about.Direction.String(), "confirmed", uint32(about.Program), live.PolicyName(about),
+	}
+}
+
+// ErrNothing is the error if there is nothing to confirm.
+var ErrNothing = &InputError{
+	http.StatusUnprocessableEntity,
+	errors.New("nothing to confirm: confirmed already, rolled back, or applied without --confirm"),
+}
+
 // WarningHeader is the header of an answer to changes that are in force, but not kept. It says why.
 const WarningHeader = "Shaper-Warning"
 
-// NoInterfaceError is the error for a name or pattern of interfaces that chooses none.
+// NoInterfaceError is the error for a name or pattern of interfaces, "" for all, that chooses none.
 type NoInterfaceError struct{ Pattern string }
 
 func (e *NoInterfaceError) Error() string {
+	if e.Pattern == "" {
+		return "no interface is shaped by this process"
+	}
 	return fmt.Sprintf("interface %q is not shaped by this process: the status lists those that are", e.Pattern)
 }
 

@@ -8,13 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -50,11 +49,12 @@ type handler struct {
 type shared struct {
 	api     API
 	answers *answers
-	reading turn // for sockets of which a client reads customers
+	reading turn          // for sockets of which a client reads customers
+	last    *atomic.Int32 // number of requests after which the process may end
 }
 
 func newShared(api API) shared {
-	return shared{api, newAnswers(), make(turn, 1)}
+	return shared{api, newAnswers(), make(turn, 1), new(atomic.Int32)}
 }
 
 // endpoint answers a request. After an error, nothing was sent.
@@ -85,11 +85,18 @@ var routes = []route{
 	{path: "/v1/changes", methods: map[string]endpoint{
 		http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges,
 	}},
-	{path: "/v1/reload", methods: map[string]endpoint{http.MethodPost: (*handler).postReload}},
+	{path: "/v1/reload", methods: post((*handler).postReload), query: map[string][]string{http.MethodPost: {"confirm"}}},
+	{path: "/v1/confirm", methods: post((*handler).postConfirm)},
+	{
+		path: "/v1/detach", methods: post((*handler).postDetach),
+		query: map[string][]string{http.MethodPost: {"direction", "all"}},
+	},
 	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI), general: true},
 }
 
 func get(f endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: f} }
+
+func post(f endpoint) map[string]endpoint { return map[string]endpoint{http.MethodPost: f} }
 
 // Route is a path with its methods and the names of its parameters.
 type Route struct {
@@ -190,77 +197,6 @@ func (h *handler) of(ctx context.Context, pattern string) (*handler, error) {
 	out := *h
 	out.api, out.pattern = api, pattern
 	return &out, nil
-}
-
-// answers keeps the latest answers by path and pattern of interfaces, those of one pattern beside those for
-// all.
-type answers struct {
-	mu      sync.Mutex
-	pattern string
-	kept    map[[2]string]*kept
-}
-
-func newAnswers() *answers { return &answers{kept: map[[2]string]*kept{}} }
-
-func (a *answers) of(path, pattern string) *kept {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if pattern != "" && pattern != a.pattern {
-		maps.DeleteFunc(a.kept, func(key [2]string, _ *kept) bool { return key[1] != "" })
-		a.pattern = pattern
-	}
-	key := [2]string{path, pattern}
-	if a.kept[key] == nil {
-		a.kept[key] = new(kept)
-	}
-	return a.kept[key]
-}
-
-// forget makes the next request read anew.
-func (a *answers) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.kept)
-}
-
-func (h *handler) getStatus(w http.ResponseWriter, q *http.Request) error {
-	return h.getShapers(w, q, "status", func(ctx context.Context, views bool) (any, error) {
-		if views {
-			return h.api.Views(ctx, false)
-		}
-		return h.api.Status(ctx)
-	})
-}
-
-func (h *handler) getStats(w http.ResponseWriter, q *http.Request) error {
-	return h.getShapers(w, q, "stats", func(ctx context.Context, views bool) (any, error) {
-		if views {
-			return h.api.Views(ctx, true)
-		}
-		return h.api.Stats(ctx)
-	})
-}
-
-func (h *handler) getLinks(w http.ResponseWriter, q *http.Request) error {
-	return h.getShapers(w, q, "links", h.api.Links)
-}
-
-// getShapers answers with what read returns.
-func (h *handler) getShapers(
-	w http.ResponseWriter, q *http.Request, what string,
-	read func(ctx context.Context, views bool) (any, error),
-) error {
-	values := q.URL.Query()
-	views := values.Has("view")
-	if version := values.Get("view"); views && version != h.api.ViewVersion() {
-		return badRequest("view %q: this process is another version of shaper than the command: use its version, "+
-			"or restart it", version)
-	}
-	if views {
-		what += " view"
-	}
-	body, err := h.answers.of(what, h.pattern).get(func() (any, error) { return read(q.Context(), views) })
-	return respond(w, body, err)
 }
 
 func (h *handler) getCustomers(w http.ResponseWriter, q *http.Request) error {
@@ -388,9 +324,9 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 	if err != nil {
 		return err
 	}
-	author := changes.Author{User: userOf(q.Context()), With: "the API"}
+	by := author(q)
 	for i := range list {
-		list[i].Since, list[i].Author = now.Round(0), author
+		list[i].Since, list[i].Author = now.Round(0), by
 	}
 	err = h.api.Set(q.Context(), list)
 	var unkept *changes.UnkeptError
@@ -405,41 +341,8 @@ var errBody = &InputError{
 	http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20),
 }
 
-func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {
-	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {
-		return badRequest("a reload has no body: it reads the policy file again")
-	}
-	out, err := h.api.Reload(q.Context())
-	h.answers.forget()
-	return respondValue(w, out, err)
-}
-
 func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return respond(w, OpenAPI, nil)
-}
-
-// kept is an answer that is sent again for a short time, so clients that read often cannot keep the
-// process busy.
-type kept struct {
-	mu   sync.Mutex
-	at   time.Time
-	body []byte
-	err  error
-}
-
-// get returns the answer. Requests at the same time share one reading.
-func (k *kept) get(read func() (any, error)) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if time.Since(k.at) >= freshFor {
-		value, err := read()
-		if errors.Is(err, context.Canceled) {
-			return nil, err // this client is gone, others are not
-		}
-		k.body, k.err = encode(value, err)
-		k.at = time.Now()
-	}
-	return k.body, k.err
 }
 
 func encode(value any, err error) ([]byte, error) {

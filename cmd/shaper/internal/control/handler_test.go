@@ -47,7 +47,18 @@ func (f *fakeAPI) Status(context.Context) (any, error)              { return []i
 func (f *fakeAPI) Stats(context.Context) (any, error)               { return []string{"<stats>"}, f.err }
 func (f *fakeAPI) Links(_ context.Context, views bool) (any, error) { return []bool{views}, f.err }
 func (f *fakeAPI) ViewVersion() string                              { return "v7" }
-func (f *fakeAPI) Reload(context.Context) (any, error)              { return "reloaded", f.err }
+
+func (f *fakeAPI) Reload(_ context.Context, confirm time.Duration) (Reloaded, error) {
+	return Reloaded{Policy: fmt.Sprint("reloaded ", confirm)}, f.err
+}
+
+func (f *fakeAPI) Confirm(_ context.Context, by changes.Author) ([]Confirmed, error) {
+	return []Confirmed{{Policy: by.With}}, f.err
+}
+
+func (f *fakeAPI) Detach(_ context.Context, list []dataplane.Direction, by changes.Author) (any, error) {
+	return fmt.Sprint(list, " by ", by.With), f.err
+}
 
 func (f *fakeAPI) Views(_ context.Context, counters bool) (any, error) {
 	return []bool{counters}, f.err
@@ -139,7 +150,31 @@ func TestRequests(t *testing.T) {
 		{"GET", "/v1/status?%zz", "", 400, "query: "},
 		{"GET", "/v1/customers/a%2Fb%20%22", "", 200, `"a/b \""` + "\n"},
 		{"GET", "/v1/changes", "", 200, "[]\n"},
-		{"POST", "/v1/reload", "", 200, `"reloaded"`},
+		{"POST", "/v1/reload", "", 200, `{"policy":"reloaded 0s","interfaces":0,"shapers":[]}`},
+		{"POST", "/v1/reload?confirm=90s&interface=e*", "", 200, `"reloaded 1m30s"`},
+		{"POST", "/v1/reload?confirm=0s", "", 400, "confirm: it must be above zero"},
+		{"POST", "/v1/reload?confirm=", "", 400, "confirm: "},
+		{"POST", "/v1/reload?confirm=1", "", 400, "confirm: "},
+		{"POST", "/v1/reload?confirmed=1s", "", 400, `parameter \"confirmed\" is unknown`},
+		{"POST", "/v1/confirm", "", 200, `"policy":"the API"`},
+		{"POST", "/v1/confirm?interface=eth1", "", 404, "eth1"},
+		{"POST", "/v1/confirm?direction=egress", "", 400, `parameter \"direction\" is unknown`},
+		{"POST", "/v1/confirm", "x", 400, "no body"},
+		{"GET", "/v1/confirm", "", 405, "allows POST only"},
+		{"POST", "/v1/detach", "", 400, "all=true"},
+		{"POST", "/v1/detach?all=true", "", 200, `"[] by the API"`},
+		{"POST", "/v1/detach?all=1", "", 400, `all \"1\": want true`},
+		{"POST", "/v1/detach?all=true&interface=eth0", "", 400, "all=true"},
+		{"POST", "/v1/detach?interface=eth*", "", 200, `"[] by the API"`},
+		{"POST", "/v1/detach?interface=eth0&direction=ingress", "", 200, `"[ingress] by the API"`},
+		{"POST", "/v1/detach?interface=eth0&direction=egress", "", 200, `"[egress] by the API"`},
+		{"POST", "/v1/detach?interface=eth0&direction=both", "", 200, `"[] by the API"`},
+		{"POST", "/v1/detach?interface=eth0&direction=", "", 400, `direction \"\": want egress, ingress or both`},
+		{"POST", "/v1/detach?interface=eth1", "", 404, "eth1"},
+		{"POST", "/v1/detach?interface=", "", 400, "parameter interface is empty"},
+		{"POST", "/v1/detach?all=true&policy=x", "", 400, `parameter \"policy\" is unknown`},
+		{"POST", "/v1/detach?all=true", "x", 400, "no body"},
+		{"GET", "/v1/detach?all=true", "", 405, "allows POST only"},
 		{"POST", "/v1/reload", "x", 400, "a reload has no body"},
 		{"GET", "/v1/openapi.json", "", 200, `"openapi"`},
 		{"GET", "/", "", 404, `there is no \"/\": see /v1/openapi.json`},
@@ -260,8 +295,12 @@ func TestErrors(t *testing.T) {
 				case method == "POST" && r.Path == "/v1/customers", method == "PATCH":
 					body = `{"name":"a","plan":"p"}`
 				}
+				path := strings.ReplaceAll(r.Path, "{name}", "a")
+				if r.Path == "/v1/detach" {
+					path += "?all=true"
+				}
 				h := newShared(&fakeAPI{err: fmt.Errorf("v0: %w", row.err)}).serve(false)
-				if w := ask(h, method, strings.ReplaceAll(r.Path, "{name}", "a"), body); w.Code != row.want {
+				if w := ask(h, method, path, body); w.Code != row.want {
 					t.Errorf("%s %s: %v: got %d, want %d", method, r.Path, row.err, w.Code, row.want)
 				}
 			}

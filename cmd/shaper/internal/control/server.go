@@ -21,6 +21,7 @@ const (
 
 // Server serves an API on sockets.
 type Server struct {
+	shared
 	sockets []*Socket
 	http    []*http.Server
 }
@@ -28,11 +29,11 @@ type Server struct {
 // Serve serves an API. Each socket has connections of its own, so those who may read cannot
 // displace those who may write.
 func Serve(api API, sockets ...*Socket) *Server {
-	s, h := &Server{sockets: sockets}, newShared(api)
+	s := &Server{shared: newShared(api), sockets: sockets}
 	for _, socket := range sockets {
 		conns := connections.New(min(maxConnections, connections.Max()))
 		server := &http.Server{
-			Handler:           h.serve(socket.ReadOnly),
+			Handler:           s.serve(socket.ReadOnly),
 			ReadHeaderTimeout: headerTime,
 			ReadTimeout:       requestTime,
 			WriteTimeout:      answerTime,
@@ -48,8 +49,10 @@ func Serve(api API, sockets ...*Socket) *Server {
 	return s
 }
 
-// Close closes all connections and removes the sockets. It does not wait for requests.
+// Close closes all connections and removes the sockets. It waits for no requests but those to detach, which
+// may be the reason for the end, and for these at most a second.
 func (s *Server) Close() {
+	s.awaitLast()
 	for i := range s.http {
 		_ = s.sockets[i].remove() // while it is open, no other file can have its inode
 		_ = s.http[i].Close()

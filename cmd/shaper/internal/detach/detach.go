@@ -4,9 +4,10 @@ package detach
 import (
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -15,28 +16,48 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
-// detachedJSON is the output of detach --json, one line per interface.
-type detachedJSON struct {
-	Interface   string              `json:"interface"`
-	Directions  []detachedDirection `json:"directions"`
-	LostPackets uint32              `json:"lost_packets"` // dropped with their queues
-	LostAtMost  bool                `json:"lost_at_most"` // lost_packets is an upper bound
-	Removed     []string            `json:"removed"`
-	Restored    []string            `json:"restored"` // previous qdiscs and limits
-	Warnings    []string            `json:"warnings"`
-	Errors      []string            `json:"errors"`
+// Detached is what was removed from an interface: the output of detach --json, one line per interface.
+type Detached struct {
+	Interface   string      `json:"interface"`
+	Directions  []Direction `json:"directions"`
+	LostPackets uint32      `json:"lost_packets"` // dropped with their queues
+	LostAtMost  bool        `json:"lost_at_most"` // lost_packets is an upper bound
+	Removed     []string    `json:"removed"`
+	Restored    []string    `json:"restored"` // previous qdiscs and limits
+	Warnings    []string    `json:"warnings"`
+	Errors      []string    `json:"errors"`
 }
 
-// detachedDirection is a shaper, state left behind by a killed shaper, or a process that waited for the
-// interface.
-type detachedDirection struct {
+// New returns a Detached without anything.
+func New(iface string) *Detached {
+	return &Detached{
+		Interface: iface, Directions: []Direction{}, Removed: []string{}, Restored: []string{},
+		Warnings: []string{}, Errors: []string{},
+	}
+}
+
+// Direction is a shaper, state left behind by a killed shaper, or a process that waited for the interface.
+type Direction struct {
 	Direction string `json:"direction"`
-	State     string `json:"state"` // "detached", "cleaned up" or "no longer waiting"
+	State     State  `json:"state"`
 	What      string `json:"what,omitempty"`
 	ProgramID uint32 `json:"program_id,omitempty"`
 	Process   int    `json:"process,omitempty"` // ID of the process that waited
 	Policy    string `json:"policy,omitempty"`
 }
+
+// State says what detach did.
+type State string
+
+// The states of a Direction.
+const (
+	Done    State = "detached"
+	Cleaned State = "cleaned up"
+	NoWait  State = "no longer waiting"
+)
+
+// ErrNothing is the error of a request to detach, if there is nothing.
+var ErrNothing = errors.New("it is not shaped in this direction")
 
 // detachment is what detach does at one interface.
 type detachment struct {
@@ -44,8 +65,7 @@ type detachment struct {
 	name         string
 	cleared      kernel.Cleared
 	clearFailed  error
-	printer      *say.Printer // for people
-	out          detachedJSON
+	out          *Detached
 }
 
 // Detach removes everything of shaper from an interface, or from the only one on which there is
@@ -67,31 +87,81 @@ func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 			return f.SeveralError(names)
 		}
 	}
-	d := &detachment{
-		Survey: v, name: name, printer: say.NewPrinter(s.Out),
-		out: detachedJSON{Interface: name, Directions: []detachedDirection{}, Errors: []string{}},
+	out, err := Remove(v, name, f.List, live.Author("shaper detach"))
+	if out == nil && err == nil {
+		return f.NoneError(name)
 	}
-	if asJSON {
-		d.printer = say.NewPrinter(io.Discard)
+	if out == nil {
+		return err
 	}
-	waiting := d.endWaiting()
-	live.Announce(v.List, live.Detach, live.Author("shaper detach"))
-	d.clear(f.List)
-	err = errors.Join(waiting, d.clearFailed, d.detachShapers())
-	for _, note := range d.cleared.Notes {
+	return errors.Join(err, cli.AfterChange(Print(s, out, asJSON)))
+}
+
+// Print prints what was removed from an interface.
+func Print(s cli.Streams, d *Detached, asJSON bool) error {
+	for _, note := range d.Warnings {
 		fmt.Fprintf(s.Err, "shaper: warning: %s\n", note)
 	}
-	d.listLeft()
-	switch {
-	case !d.found() && d.clearFailed == nil:
-		return f.NoneError(name)
-	case asJSON && d.found():
-		if err != nil {
-			d.out.Errors = strings.Split(err.Error(), "\n")
-		}
-		return errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, d.out)))
+	if asJSON {
+		return say.WriteJSON(s.Out, d)
 	}
-	return errors.Join(err, cli.AfterChange(d.printer.Err))
+	p := say.NewPrinter(s.Out)
+	lost, done := d.LostPackets, false
+	for _, row := range d.Directions {
+		name := d.Interface + " " + row.Direction
+		switch row.State {
+		case NoWait:
+			p.Printf("%s: process %d no longer waits for it\n", name, row.Process)
+		case Done:
+			if lost > 0 {
+				most := ""
+				if d.LostAtMost {
+					most = "at most "
+				}
+				p.Printf("%s: lost %s%s packets that were still queued\n", name, most, say.Grouped(int64(lost)))
+			}
+			p.Printf("%s: detached\n", name)
+			lost, done = 0, true
+		}
+	}
+	if done {
+		return p.Err
+	}
+	for _, what := range d.Removed {
+		p.Printf("cleaned up: %s\n", what)
+	}
+	cleaned := func(row Direction) bool { return row.State == Cleaned }
+	if len(d.Removed) == 0 && slices.ContainsFunc(d.Directions, cleaned) {
+		p.Printf("%s: cleaned up\n", d.Interface)
+	}
+	return p.Err
+}
+
+// Remove removes everything of shaper that a survey found at an interface, in some directions or, for nil, in
+// both. It returns nil if there is nothing. After an error it returns what was removed nevertheless. author
+// is who asks for it.
+func Remove(
+	v *live.Survey, name string, directions []dataplane.Direction, author changes.Author,
+) (*Detached, error) {
+	d := &detachment{Survey: v, name: name, out: New(name)}
+	waiting := d.endWaiting()
+	live.Announce(v.List, live.Detach, author)
+	d.clear(directions)
+	err := errors.Join(waiting, d.clearFailed, d.detachShapers())
+	if d.clearFailed == nil {
+		for _, l := range d.Left {
+			d.out.Directions = append(d.out.Directions, Direction{
+				Direction: l.Direction.String(), State: Cleaned, What: l.What,
+			})
+		}
+	}
+	if !d.found() {
+		return nil, err
+	}
+	if err != nil {
+		d.out.Errors = strings.Split(err.Error(), "\n")
+	}
+	return d.out, err
 }
 
 // found reports whether there was anything to remove.
@@ -107,9 +177,8 @@ func (d *detachment) endWaiting() error {
 			errs = append(errs, err)
 			continue
 		}
-		d.printer.Printf("%s %v: process %d no longer waits for it\n", a.Interface, a.Direction, a.Process)
-		d.out.Directions = append(d.out.Directions, detachedDirection{
-			Direction: a.Direction.String(), State: "no longer waiting", Process: a.Process, Policy: a.Policy,
+		d.out.Directions = append(d.out.Directions, Direction{
+			Direction: a.Direction.String(), State: NoWait, Process: a.Process, Policy: a.Policy,
 		})
 	}
 	return errors.Join(errs...)
@@ -132,10 +201,9 @@ func (d *detachment) clear(directions []dataplane.Direction) {
 }
 
 // detachShapers ends the shaper taps, and lists all shapers that are detached: clear detached those in the
-// kernel. The lost packets are listed with the first one.
+// kernel.
 func (d *detachment) detachShapers() error {
 	var errs []error
-	lost := d.cleared.Lost
 	for _, sh := range d.List {
 		failed := d.clearFailed
 		if live.IsTap(sh.Info()) {
@@ -146,32 +214,10 @@ func (d *detachment) detachShapers() error {
 			continue
 		}
 		about := sh.Info()
-		about.Lost, lost = lost, kernel.Discarded{}
-		live.PrintDetached(d.printer, about)
-		d.out.Directions = append(d.out.Directions, detachedDirection{
-			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program),
+		d.out.Directions = append(d.out.Directions, Direction{
+			Direction: about.Direction.String(), State: Done, ProgramID: uint32(about.Program),
 			Policy: live.PolicyName(about),
 		})
 	}
 	return errors.Join(errs...)
-}
-
-// listLeft lists everything removed that killed shapers had left behind.
-func (d *detachment) listLeft() {
-	if d.clearFailed == nil {
-		for _, l := range d.Left {
-			d.out.Directions = append(d.out.Directions, detachedDirection{
-				Direction: l.Direction.String(), State: "cleaned up", What: l.What,
-			})
-		}
-	}
-	if len(d.List) > 0 {
-		return
-	}
-	for _, what := range d.cleared.Removed {
-		d.printer.Printf("cleaned up: %s\n", what)
-	}
-	if len(d.cleared.Removed) == 0 && len(d.Left) > 0 && d.clearFailed == nil {
-		d.printer.Printf("%s: cleaned up\n", d.name)
-	}
 }

@@ -58,7 +58,7 @@ func (s *served) start() {
 }
 
 // states returns the shapers and what is not shaped, one a line: interface, direction, state without
-// processes.
+// processes and users.
 func (s *served) states(query string) (out []string) {
 	s.t.Helper()
 	var list []struct{ Interface, Direction, State string }
@@ -66,7 +66,7 @@ func (s *served) states(query string) (out []string) {
 		s.t.Fatal(err)
 	}
 	for _, row := range list {
-		state, _, _ := strings.Cut(row.State, " by process")
+		state, _, _ := strings.Cut(row.State, " by ")
 		state, _, _ = strings.Cut(state, ", held")
 		out = append(out, row.Interface+" "+row.Direction+" "+state)
 	}
@@ -130,10 +130,10 @@ func TestLiveServe(t *testing.T) {
 		t.Errorf("a flap changed %v", before)
 	}
 	s.wantExit(0, "detach", "veth1")
-	s.await("v0 egress", "v0 ingress", "veth1 egress not shaped: detached by another process",
+	s.await("v0 egress", "v0 ingress", "veth1 egress not shaped: detached",
 		"veth22 egress", "renamed ingress")
 	s.near.Run("ip", "link", "del", "veth22")
-	s.await("v0 egress", "v0 ingress", "veth1 egress not shaped: detached by another process")
+	s.await("v0 egress", "v0 ingress", "veth1 egress not shaped: detached")
 	s.run.sendSignal(syscall.SIGHUP)
 	s.await("v0 egress", "v0 ingress", "veth1 egress")
 	s.near.Move("veth1", s.far)

@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
@@ -278,10 +279,13 @@ func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
 }
 
 // Reload reads the policy file again, as SIGHUP does.
-func (a api) Reload(ctx context.Context) (any, error) {
+func (a api) Reload(ctx context.Context, confirm time.Duration) (control.Reloaded, error) {
 	out := control.Reloaded{Interfaces: 1}
-	err := ask(ctx, a.turns.calls, func() error {
-		err := a.reread(context.WithoutCancel(ctx))
+	if confirm > 0 {
+		out.Until = time.Now().Add(confirm).Round(0)
+	}
+	err := ask(ctx, a.turns.calls, func() (err error) {
+		out.Shapers, err = a.reread(context.WithoutCancel(ctx), out.Until)
 		out.Policy = a.plane.policyName()
 		return err
 	})
@@ -289,6 +293,19 @@ func (a api) Reload(ctx context.Context) (any, error) {
 		err = &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
 	}
 	return out, err
+}
+
+// Confirm makes policies permanent that would roll back.
+func (a api) Confirm(ctx context.Context, author changes.Author) ([]control.Confirmed, error) {
+	return a.plane.confirmNow(ctx, author)
+}
+
+// Detach detaches some directions, nil means all: the service ends with the last one.
+func (a api) Detach(
+	ctx context.Context, directions []dataplane.Direction, author changes.Author,
+) (any, error) {
+	out, err := a.plane.remove(ctx, directions, author)
+	return []*detach.Detached{out}, err
 }
 
 // customerJSON is one customer, with its counters in each direction.

@@ -2,20 +2,24 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/watch"
 )
@@ -205,7 +209,7 @@ func (s *Service) Observe(ctx context.Context) (out []metrics.Observation, err e
 	return out, err
 }
 
-// Has reports whether all directions have a policy already.
+// Has reports whether all directions have a policy already that does not wait for confirmation.
 func (s *Service) Has(ctx context.Context, policy *policyfile.Compiled) (has bool, err error) {
 	err = ask(ctx, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
@@ -213,7 +217,7 @@ func (s *Service) Has(ctx context.Context, policy *policyfile.Compiled) (has boo
 		s.k.changer.Unlock()
 		has = len(s.k.list) > 0
 		for _, sh := range s.k.list {
-			has = has && bytes.Equal(sh.Label, live.Label(policy, sh.Interface))
+			has = has && sh.Until.IsZero() && bytes.Equal(sh.Label, live.Label(policy, sh.Interface))
 		}
 		return nil
 	})
@@ -230,10 +234,44 @@ func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) erro
 	})
 }
 
-// Use reloads all directions with a policy.
-func (s *Service) Use(ctx context.Context, policy *policyfile.Compiled) error {
-	return ask(ctx, s.k.turns.calls, func() error { return s.k.use(context.WithoutCancel(ctx), policy) })
+// Use reloads all directions with a policy. Unless until is zero, it rolls back then if it is not confirmed.
+func (s *Service) Use(
+	ctx context.Context, policy *policyfile.Compiled, until time.Time,
+) (out []control.ReloadedShaper, err error) {
+	err = ask(ctx, s.k.turns.calls, func() error {
+		out, err = s.k.use(context.WithoutCancel(ctx), policy, until)
+		return err
+	})
+	return out, err
 }
+
+// RollBack rolls back a policy of Use at once, unless it was confirmed.
+func (s *Service) RollBack(ctx context.Context) error {
+	return ask(ctx, s.k.turns.calls, func() error {
+		if !s.k.deadline.trial.IsZero() {
+			s.k.endTrial()
+		}
+		return nil
+	})
+}
+
+// Remove detaches some directions, nil means all, and waits until the service has noticed it, or has
+// ended.
+func (s *Service) Remove(
+	ctx context.Context, directions []dataplane.Direction, author changes.Author,
+) (*detach.Detached, error) {
+	out, over, err := s.k.removeAndLook(ctx, directions, author)
+	if over {
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+	}
+	return out, err
+}
+
+// DetachedBy says who detached the interface, if that was the outcome.
+func (s *Service) DetachedBy() string { return cmp.Or(s.k.by, "another program") }
 
 // Forget removes the saved state of an interface that will not return, after Ended is closed.
 func (s *Service) Forget() error {

@@ -93,6 +93,7 @@ type kernelPlane struct {
 	options  *RunOptions
 	alone    bool                 // no other services are in this process: it waits for a missing interface
 	over     condition            // why the service ended; attached: it was asked to
+	by       string               // who detached the last direction; "": another program
 	policy   *policyfile.Compiled // last policy
 	pin      bool                 // the policy stays when this process ends
 	confirm  time.Duration        // time to confirm the policy; 0: no rollback, or confirmed
@@ -122,6 +123,7 @@ type seen struct {
 type deadlines struct {
 	end      time.Time // end by --for
 	rollback time.Time // rollback by --confirm
+	trial    time.Time // rollback of a policy by the API
 }
 
 // within reports whether a deadline passes within a time, or has passed.

@@ -116,7 +116,8 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 	case errors.Is(err, kernel.ErrDetached):
 		by := "detached: another program removed the eBPF program"
 		if sh.Ended() {
-			by = "detached by " + k.heard.By(live.Detach, sh.Direction)
+			k.by = k.heard.By(live.Detach, sh.Direction)
+			by = "detached by " + k.by
 		}
 		k.warn("%s: %s", live.Name(&sh.About), by)
 		return detached, nil

@@ -190,8 +190,10 @@ func (c *kernelCustomers) Close() {
 	}
 }
 
-func (d kernelDirection) reload(policy *policyfile.Compiled) ([]compiled.ClassChange, error) {
-	list, err := d.Reload(policy.Plan, live.Label(policy, d.Interface), time.Time{})
+func (d kernelDirection) reload(
+	policy *policyfile.Compiled, until time.Time,
+) ([]compiled.ClassChange, error) {
+	list, err := d.Reload(policy.Plan, live.Label(policy, d.Interface), until)
 	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		d.k.loaded(d.Shaper, policy)
 	}

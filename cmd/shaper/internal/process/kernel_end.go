@@ -129,6 +129,9 @@ func (k *kernelPlane) detach() error {
 		unconfirmed, err := k.rollBackAll()
 		errs = append(errs, unconfirmed, err)
 	}
+	if k.pin && !k.deadline.trial.IsZero() {
+		k.endTrial()
+	}
 	clean := true
 	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}
 	for _, sh := range k.list {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -30,6 +31,7 @@ var schemas = map[string]reflect.Type{
 	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[control.Reloaded](), "Tree": reflect.TypeFor[stats.Tree](),
 	"Links": reflect.TypeFor[stats.LinkList](), "LinkStats": reflect.TypeFor[stats.LinkStats](), "Held": reflect.TypeFor[stats.HeldStats](),
 	"ReloadedShaper": reflect.TypeFor[control.ReloadedShaper](), "ClassChange": reflect.TypeFor[compiled.ClassChange](),
+	"Confirmed": reflect.TypeFor[control.Confirmed](), "Detached": reflect.TypeFor[detach.Detached](), "DetachedDirection": reflect.TypeFor[detach.Direction](),
 }
 
 // schema is the part of a JSON schema that openapi.json uses.

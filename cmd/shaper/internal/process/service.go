@@ -8,9 +8,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -44,6 +47,14 @@ type plane interface {
 	poll() (look <-chan struct{}, stop func())
 	// check checks whether the packets are still shaped. over: the service must end.
 	check(context.Context) (over bool, err error)
+	// try prepares a reload with a policy that rolls back at a time unless it is confirmed. endTrial rolls it
+	// back.
+	try(until time.Time) error
+	endTrial()
+	// confirmNow makes policies permanent that would roll back, and remove detaches directions (nil: all).
+	// Any goroutine may call them.
+	confirmNow(context.Context, changes.Author) ([]control.Confirmed, error)
+	remove(context.Context, []dataplane.Direction, changes.Author) (*detach.Detached, error)
 	dueWithin(time.Duration) bool     // a deadline passes within this time: check would delay it
 	settled() bool                    // no policy waits for confirmation
 	rollBack() (over bool, err error) // the time of confirmation is over
@@ -61,7 +72,8 @@ type serviceDirection interface {
 	// CustomerReader returns access to the counters of the customers, for use in another goroutine.
 	CustomerReader() (customerReader, error)
 
-	reload(*policyfile.Compiled) ([]compiled.ClassChange, error)
+	// reload replaces the policy. Unless until is zero, it rolls back then if it is not confirmed.
+	reload(policy *policyfile.Compiled, until time.Time) ([]compiled.ClassChange, error)
 	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
 	SaveCustomers() ([]byte, error) // returns their tokens; nil if there are none
 	observeCustomers(*metrics.Observation) error
@@ -97,7 +109,7 @@ type service struct {
 	heard         live.Heard // announcements of other processes
 	shares        *budgets.Agents
 
-	end, rollback <-chan time.Time // deadlines of serve; nil: none
+	end, rollback, trial <-chan time.Time // deadlines of serve; nil: none
 
 	singleCustomers bool // metrics of single customers are wanted
 }
@@ -140,10 +152,13 @@ func (s *service) serve(ctx context.Context) error {
 			if over, err := s.plane.rollBack(); over {
 				return err
 			}
+		case <-s.trial:
+			s.trial = nil
+			s.plane.endTrial()
 		case <-s.hangups.lost:
 			lost = true
 		case <-s.hangups.reload:
-			if err := s.reread(ctx); err != nil {
+			if _, err := s.reread(ctx, time.Time{}); err != nil {
 				s.warn("%v: the policy is unchanged", err)
 			}
 		case <-s.board.Requests():
@@ -161,6 +176,9 @@ func (s *service) serve(ctx context.Context) error {
 			continue
 		}
 		if over, err := s.plane.check(ctx); over {
+			if looked != nil {
+				close(looked)
+			}
 			return err
 		}
 		s.advanceChanges()
@@ -176,29 +194,42 @@ func (s *service) serve(ctx context.Context) error {
 	return nil
 }
 
-// reread reads the policy file again and reloads all directions.
-func (s *service) reread(ctx context.Context) error {
-	return s.notify.reload(s.plane.status(), func() error { return s.reload(ctx) })
+// reread reads the policy file again and reloads all directions, as use does.
+func (s *service) reread(ctx context.Context, until time.Time) (out []control.ReloadedShaper, err error) {
+	err = s.notify.reload(s.plane.status(), func() error {
+		out, err = s.reload(ctx, until)
+		return err
+	})
+	return out, err
 }
 
-func (s *service) reload(ctx context.Context) error {
+func (s *service) reload(ctx context.Context, until time.Time) ([]control.ReloadedShaper, error) {
 	policy, err := s.options.Policy.Load()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.options.Policy.Warn(s.err, policy, "")
-	return s.use(ctx, policy)
+	return s.use(ctx, policy, until)
 }
 
-// use reloads all directions with a policy, or none if one of them cannot run it.
-func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
+// use reloads all directions with a policy, or none if one of them cannot run it. Unless until is zero, the
+// policy rolls back then if it is not confirmed.
+func (s *service) use(
+	ctx context.Context, policy *policyfile.Compiled, until time.Time,
+) (out []control.ReloadedShaper, err error) {
 	s.changer.Lock()
 	defer s.changer.Unlock()
 	has := policy.Roster().InFile
 	policy = s.amend(policy)
 	list := s.plane.directions()
 	if err := cli.CheckPolicy(policy, handlesOf(list)); err != nil {
-		return err
+		return nil, err
+	}
+	if !until.IsZero() {
+		if err := s.plane.try(until); err != nil {
+			return nil, err
+		}
+		s.trial = after(until)
 	}
 	if err := s.changer.PruneCustomers(has); err != nil {
 		s.warn("%v", err)
@@ -208,17 +239,22 @@ func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
 		hosts = append(hosts, budgets.Host{Plan: policy.Plan, Name: s.budgetHost(d.Info().Direction)})
 	}
 	if err := s.shares.Prepare(ctx, hosts...); err != nil {
-		return errors.Join(err, s.plane.follow(ctx))
+		return nil, errors.Join(err, s.plane.follow(ctx))
 	}
+	inForce, _ := (&live.Changes{Book: s.changer.Book}).InForce(policy, time.Now())
 	p := s.print()
 	for _, d := range list {
-		list, err := d.reload(policy)
+		list, err := d.reload(policy, until)
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return errors.Join(cli.ExplainIn(policy, err), s.plane.follow(ctx))
+			if !until.IsZero() {
+				s.plane.endTrial()
+			}
+			return out, errors.Join(cli.ExplainIn(policy, err), s.plane.follow(ctx))
 		}
 		about := d.Info()
 		live.PrintReloadedLine(p, about, policy, list)
+		out = append(out, stats.ReloadedOf(about, policy.Name, list, inForce))
 		cli.PrintNotes(s.err, live.Name(about), d.Handle().Notes())
 		if active != nil {
 			s.warn("%s: %v", live.Name(about), active)
@@ -226,7 +262,7 @@ func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
 	}
 	s.plane.reloaded(policy)
 	s.kept.print(s.err, s.changer.Changer, policy, s.name)
-	return s.plane.settle(ctx)
+	return out, s.plane.settle(ctx)
 }
 
 // handlesOf returns the handles of directions.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
@@ -41,7 +42,7 @@ type fakeDirection struct {
 
 func (d fakeDirection) Info() *kernel.About { return &kernel.About{Interface: "v0"} }
 func (d fakeDirection) Handle() live.Handle { return fakeHandle{} }
-func (d fakeDirection) reload(*policyfile.Compiled) ([]compiled.ClassChange, error) {
+func (d fakeDirection) reload(*policyfile.Compiled, time.Time) ([]compiled.ClassChange, error) {
 	return nil, d.p.err
 }
 
@@ -74,7 +75,7 @@ func TestReloadErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.useChanges(file)
-		err = s.reload(t.Context())
+		_, err = s.reload(t.Context(), time.Time{})
 		if flushed := s.flush(); flushed != nil {
 			t.Fatal(flushed)
 		}

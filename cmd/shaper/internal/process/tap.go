@@ -58,6 +58,7 @@ type tapPlane struct {
 	*service
 	options *TapOptions
 	frames  tap.Plane
+	stop    func() // ends the process
 	list    []*live.LocalTap
 	members []*hostbudget.Member // members of budgets of the host, by direction
 }
@@ -81,6 +82,7 @@ func (t *tapPlane) join(ctx context.Context, policy *policyfile.Compiled) (err e
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	t.stop = stop
 	t.hangups = watchHangups(t.notify)
 	defer t.hangups.stop()
 	defer t.notify.stopping()

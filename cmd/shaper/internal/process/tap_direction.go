@@ -2,12 +2,18 @@ package process
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -63,6 +69,40 @@ func (t *tapPlane) rollBack() (over bool, err error)    { return false, nil }
 func (t *tapPlane) expired()                            {}
 func (t *tapPlane) keepReadings()                       {}
 
+func (t *tapPlane) try(time.Time) error { return errNoConfirm }
+func (t *tapPlane) endTrial()           {}
+
+// errNoConfirm is live.ErrNoConfirm for clients of the API.
+var errNoConfirm = &control.InputError{Status: http.StatusUnprocessableEntity, Err: live.ErrNoConfirm}
+
+func (t *tapPlane) confirmNow(context.Context, changes.Author) ([]control.Confirmed, error) {
+	return nil, errNoConfirm
+}
+
+// remove ends the process.
+func (t *tapPlane) remove(
+	_ context.Context, directions []dataplane.Direction, author changes.Author,
+) (*detach.Detached, error) {
+	out := detach.New(t.name)
+	for _, sh := range t.list {
+		about := sh.Info()
+		if directions != nil && !slices.Contains(directions, about.Direction) {
+			return nil, &control.InputError{
+				Status: http.StatusUnprocessableEntity,
+				Err:    errors.New("shaper tap shapes both directions: it can end only as a whole"),
+			}
+		}
+		out.Directions = append(out.Directions, detach.Direction{
+			Direction: about.Direction.String(), State: detach.Done, Policy: live.PolicyName(about),
+		})
+	}
+	for _, row := range out.Directions {
+		t.warn("%s %s: detached by %s", t.name, row.Direction, author)
+	}
+	t.stop()
+	return out, nil
+}
+
 func (t *tapPlane) poll() (look <-chan struct{}, stop func()) {
 	return poll(func() time.Duration { return live.PollInterval }, nil, nil)
 }
@@ -103,7 +143,7 @@ func (c tapCustomers) Customers() (at int64, list []live.Customer, err error) {
 
 func (tapCustomers) Close() {}
 
-func (d tapDirection) reload(policy *policyfile.Compiled) ([]compiled.ClassChange, error) {
+func (d tapDirection) reload(policy *policyfile.Compiled, _ time.Time) ([]compiled.ClassChange, error) {
 	return d.Reload(policy, policy.Label())
 }
 

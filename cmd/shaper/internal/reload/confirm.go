@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -44,15 +45,6 @@ func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (set
 	}
 }
 
-// confirmedJSON is the output of confirm --json, one line per confirmed direction.
-type confirmedJSON struct {
-	Interface string `json:"interface"`
-	Direction string `json:"direction"`
-	State     string `json:"state"` // "confirmed"
-	ProgramID uint32 `json:"program_id"`
-	Policy    string `json:"policy"`
-}
-
 // Confirm makes the unconfirmed policies of an interface, or of the only shaped one, permanent.
 func Confirm(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	list, err := f.Choose(name)
@@ -62,21 +54,25 @@ func Confirm(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	defer live.CloseAll(list)
 	live.Announce(list, live.Confirm, live.Author("shaper confirm"))
 	confirmed, err := live.ConfirmPolicies(list)
-	p := say.NewPrinter(s.Out)
+	var rows []control.Confirmed
 	for _, sh := range confirmed {
-		if asJSON {
-			err = errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, confirmedJSON{
-				sh.Interface, sh.Direction.String(), "confirmed", uint32(sh.Program),
-				live.PolicyName(&sh.About),
-			})))
-			continue
-		}
-		p.Printf("%s: confirmed\n", live.Name(sh.Info()))
+		rows = append(rows, control.ConfirmedOf(&sh.About))
 	}
 	if err == nil && len(confirmed) == 0 {
-		err = fmt.Errorf(
-			"%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm",
-			list[0].Info().Interface)
+		err = fmt.Errorf("%s: %w", list[0].Info().Interface, control.ErrNothing)
 	}
-	return errors.Join(err, cli.AfterChange(p.Err))
+	return errors.Join(err, cli.AfterChange(PrintConfirmed(s, rows, asJSON)))
+}
+
+// PrintConfirmed prints the shapers whose policies were confirmed.
+func PrintConfirmed(s cli.Streams, list []control.Confirmed, asJSON bool) error {
+	p := say.NewPrinter(s.Out)
+	for _, row := range list {
+		if asJSON {
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
+		} else {
+			p.Printf("%s %s: confirmed\n", row.Interface, row.Direction)
+		}
+	}
+	return p.Err
 }

@@ -107,7 +107,7 @@ func (c *Client) Reload(
 	}
 	q := t.query()
 	if confirm > 0 {
-		q.Set("confirm", confirm.String())
+		q.Set("confirm", fmt.Sprintf("%dns", confirm))
 	}
 	a, err := c.ask(ctx, http.MethodPost, "/v1/reload", q, nil)
 	var refused *refusedError
@@ -128,6 +128,9 @@ func (c *Client) Reload(
 	}
 	if n := done.Interfaces - interfacesOf(done.Shapers); n > 0 {
 		p.Printf("%s: unchanged\n", say.Count(n, "interface"))
+	}
+	if n := done.Attaching; n > 0 {
+		p.Printf("%s: attaching\n", say.Count(n, "interface"))
 	}
 	if !done.Until.IsZero() {
 		p.Printf("rolls back in %v unless you run shaper confirm\n", confirm)

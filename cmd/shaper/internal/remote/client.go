@@ -49,7 +49,7 @@ func (f *Flag) Client() (*Client, error) {
 	case process.CanLook():
 		return nil, nil
 	}
-	if _, err := os.Lstat(DefaultSocket); err != nil {
+	if _, err := os.Stat(DefaultSocket); err != nil {
 		return nil, nil
 	}
 	return newClient(DefaultSocket), nil

@@ -6,20 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // api answers the API for the interfaces chosen by a pattern; "" chooses all. Lists are those of the
@@ -282,49 +279,4 @@ func (a api) CustomerPage(ctx context.Context, q live.CustomerQuery) (live.Custo
 		return live.CustomerPage{}, err
 	}
 	return of.CustomerPage(ctx, q)
-}
-
-// Reload reads the files again, as SIGHUP does, or the policies of the chosen interfaces.
-func (a api) Reload(ctx context.Context) (any, error) {
-	done := make(chan error, 1)
-	var reloaded control.Reloaded
-	if err := a.v.do(ctx, func() {
-		a.v.reload(a.pattern, func(err error) {
-			reloaded = a.v.inForce(a.pattern)
-			done <- err
-		})
-	}); err != nil {
-		return nil, err
-	}
-	select {
-	case err := <-done:
-		if errors.Is(err, errReloading) {
-			return nil, live.ErrBusy
-		}
-		if isInput(err) {
-			err = &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
-		}
-		return reloaded, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// inForce returns what is in force at the chosen interfaces.
-func (v *supervisor) inForce(pattern string) (out control.Reloaded) {
-	names := map[string]bool{}
-	for _, m := range v.shaped(pattern) {
-		out.Interfaces++
-		out.Policy = m.policy.compiled.Name
-		names[out.Policy] = true
-	}
-	if len(names) > 1 {
-		out.Policy = ""
-	}
-	return out
-}
-
-// isInput reports whether an error is about the content of a file.
-func isInput(err error) bool {
-	return errors.As(err, new(*dataplane.FieldError)) || cli.IsUsage(err)
 }

@@ -7,8 +7,12 @@ import (
 	"maps"
 	"reflect"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
@@ -16,31 +20,47 @@ import (
 // A reload reads the configuration and all policies again. A configuration with an error changes nothing. A
 // policy with an error, or which one of its interfaces cannot run, changes none of its interfaces.
 
+// reloaded receives the shapers with another policy, and the errors of a reload.
+type reloaded func([]control.ReloadedShaper, error)
+
 // reload reads the files again, and calls done when all interfaces have their policies. pattern chooses
 // interfaces; "" chooses all, and applies the entries of the configuration to them.
-func (v *supervisor) reload(pattern string, done func(error)) {
-	if v.reloading {
-		done(errReloading)
+func (v *supervisor) reload(pattern string, done reloaded) {
+	next, err := v.beginReload(done)
+	if next == nil {
 		return
 	}
 	before := v.files
-	next, err := v.nextFiles()
-	if next == nil {
-		v.host.Warn("%v: nothing is changed", err)
-		done(v.host.Reload(v.summary, func() error { return err }))
-		return
-	}
 	if pattern == "" {
-		v.files = next
+		v.files, v.trials = next, nil
 		v.rematch()
 	} else {
-		v.files = before.with(next, v.shaped(pattern))
+		v.files = before.with(next, v.chosen(pattern))
+		for _, i := range v.idle {
+			if control.Chooses(pattern, i.Name) {
+				v.choose(i.Link, 0)
+			}
+		}
 	}
 	v.reloading = true
 	if len(v.outdated()) == 0 {
 		err = v.host.Reload(v.summary, func() error { return err })
 	}
-	v.update(before, err, done)
+	v.update(before, nil, err, done)
+}
+
+// beginReload reads the files again. Without files, it has called done.
+func (v *supervisor) beginReload(done reloaded) (*files, error) {
+	if v.reloading {
+		done(nil, errReloading)
+		return nil, nil
+	}
+	next, err := v.nextFiles()
+	if next == nil {
+		v.host.Warn("%v: nothing is changed", err)
+		done(nil, v.host.Reload(v.summary, func() error { return err }))
+	}
+	return next, err
 }
 
 var errReloading = errors.New("a reload is running: try again")
@@ -64,22 +84,15 @@ func (v *supervisor) outdated() map[*policy][]target {
 
 // update loads the policies of the files at all outdated members. It continues with those that were started
 // with earlier policies meanwhile. before has the policies for those that cannot be loaded.
-func (v *supervisor) update(before *files, failed error, done func(error)) {
+func (v *supervisor) update(before *files, rows []control.ReloadedShaper, failed error, done reloaded) {
 	groups := v.outdated()
 	if len(groups) == 0 {
 		v.reloading = false
-		done(failed)
+		done(rows, failed)
 		return
 	}
 	go func() {
-		err := v.host.Reload(v.summary, func() error {
-			var errs []error
-			for p, list := range groups {
-				p.refused = v.replace(p, list)
-				errs = append(errs, p.refused)
-			}
-			return errors.Join(append(errs, failed)...)
-		})
+		more, err := v.replaceAll(groups, time.Time{}, failed)
 		v.calls <- func() {
 			for p, list := range groups {
 				for _, t := range list {
@@ -89,9 +102,28 @@ func (v *supervisor) update(before *files, failed error, done func(error)) {
 					v.restore(p, before)
 				}
 			}
-			v.update(before, err, done)
+			v.update(before, append(rows, more...), err, done)
 		}
 	}()
+}
+
+// replaceAll loads each policy at its interfaces, and tells the service manager. failed is an earlier error.
+func (v *supervisor) replaceAll(
+	groups map[*policy][]target, until time.Time, failed error,
+) (out []control.ReloadedShaper, err error) {
+	err = v.host.Reload(v.summary, func() error {
+		var errs []error
+		for p, list := range groups {
+			var rows []control.ReloadedShaper
+			rows, p.refused = v.replace(p, list, until)
+			out, errs = append(out, rows...), append(errs, p.refused)
+		}
+		return errors.Join(append(errs, failed)...)
+	})
+	slices.SortStableFunc(out, func(a, b control.ReloadedShaper) int {
+		return strings.Compare(a.Interface, b.Interface)
+	})
+	return out, err
 }
 
 // restore makes interfaces that appear get the policy of before.
@@ -108,13 +140,28 @@ func (v *supervisor) restore(p *policy, before *files) {
 	}
 }
 
-// with returns the files with the policies of other files for some members.
-func (f *files) with(other *files, list []*member) *files {
+// chosen returns the entries of the interfaces chosen by a pattern.
+func (v *supervisor) chosen(pattern string) (out []*policyfile.ServeInterfaces) {
+	for _, m := range v.members {
+		if control.Chooses(pattern, m.Name) {
+			out = append(out, m.entry)
+		}
+	}
+	for _, i := range v.idle {
+		if e := v.files.config.Of(i.Name, i.Loopback); e != nil && control.Chooses(pattern, i.Name) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// with returns the files with the policies of other files for some entries.
+func (f *files) with(other *files, list []*policyfile.ServeInterfaces) *files {
 	out := *f
 	out.policies = maps.Clone(f.policies)
-	for _, m := range list {
-		if p := other.policies[source(m.entry)]; p != nil {
-			out.policies[source(m.entry)] = p
+	for _, e := range list {
+		if p := other.policies[source(e)]; p != nil {
+			out.policies[source(e)] = p
 		}
 	}
 	return &out
@@ -175,11 +222,13 @@ func sameOptions(a, b *policyfile.ServeInterfaces) bool {
 }
 
 // replace loads a policy at all of its interfaces, or at none if one of them cannot run it. Then it returns
-// an error.
-func (v *supervisor) replace(p *policy, list []target) error {
+// an error. Unless until is zero, it rolls back then where it is not confirmed.
+func (v *supervisor) replace(
+	p *policy, list []target, until time.Time,
+) (out []control.ReloadedShaper, err error) {
 	ctx := context.Background()
 	changed := make([]bool, len(list))
-	err := each(list, func(i int, t target) error {
+	err = each(list, func(i int, t target) error {
 		has, err := t.Has(ctx, p.compiled)
 		if changed[i] = !has && err == nil; !changed[i] {
 			return nil // or it has just ended
@@ -189,27 +238,32 @@ func (v *supervisor) replace(p *policy, list []target) error {
 	if err != nil {
 		err = fmt.Errorf("%w: policy %s is not loaded at any interface", err, p.compiled.Name)
 		v.host.Warn("%v", err)
-		return err
+		return nil, err
 	}
-	n := 0
-	err = each(list, func(i int, t target) error {
-		if !changed[i] {
-			return nil
+	rows := make([][]control.ReloadedShaper, len(list))
+	err = each(list, func(i int, t target) (err error) {
+		if changed[i] {
+			rows[i], err = t.Use(ctx, p.compiled, until)
 		}
-		return t.Use(ctx, p.compiled)
+		return err
 	})
+	if err != nil && !until.IsZero() {
+		err = errors.Join(err, each(list, func(_ int, t target) error { return t.RollBack(ctx) }))
+		rows = nil
+	}
 	if err != nil { // the process of the interface goes on with the policy that is in force there
 		v.host.Warn("%v", err)
 	}
-	for _, c := range changed {
-		if c {
+	n := 0
+	for _, of := range rows {
+		if out = append(out, of...); len(of) > 0 {
 			n++
 		}
 	}
 	if n > 0 {
 		v.host.Warn("policy %s: reloaded at %s", p.compiled.Name, say.Count(n, "interface"))
 	}
-	return nil
+	return out, err
 }
 
 // each calls f for all members, several at once, and joins the errors with their names.

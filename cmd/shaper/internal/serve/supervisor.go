@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,8 @@ type supervisor struct {
 	starting  map[*member]bool // those of the first round
 	summary   string           // for the service manager
 	reloading bool
-	observes  bool // a reading for metrics is running
+	trials    []*trial // reloads that may be confirmed
+	observes  bool     // a reading for metrics is running
 }
 
 // member is the service of an interface.
@@ -49,6 +51,7 @@ type member struct {
 	failures   int    // of earlier services of the interface, since the last one that was ready
 	why        string // of the last failure
 	again      bool   // start it again when it has ended
+	off        string // who detached it before it was attached; "": nobody
 }
 
 // idle is a chosen interface that is not shaped.
@@ -93,7 +96,7 @@ func (v *supervisor) run(ctx context.Context) error {
 			v.host.Stopping()
 			return v.stopAll()
 		case <-v.host.Reloads():
-			v.reload("", func(error) {})
+			v.reload("", ignore)
 		case <-v.links.ready:
 			v.follow()
 		case m := <-v.attached:
@@ -101,7 +104,7 @@ func (v *supervisor) run(ctx context.Context) error {
 			v.arrived(m)
 			if !v.reloading && len(v.outdated()) > 0 {
 				v.reloading = true
-				v.update(v.files, nil, func(error) {})
+				v.update(v.files, nil, nil, ignore)
 			}
 		case m := <-v.ended:
 			v.end(m)
@@ -117,6 +120,9 @@ func (v *supervisor) run(ctx context.Context) error {
 		}
 	}
 }
+
+// ignore is a reloaded of nobody.
+func ignore([]control.ReloadedShaper, error) {}
 
 // do calls a function in the goroutine of run.
 func (v *supervisor) do(ctx context.Context, f func()) error {
@@ -248,8 +254,8 @@ func (v *supervisor) end(m *member) {
 			m.Link.Name = l.Attrs().Name
 			v.look(m.Link)
 		}
-	case outcome == process.Detached:
-		v.idle[m.Index] = &idle{Link: m.Link, why: "detached by another process"}
+	case outcome == process.Detached, m.off != "":
+		v.idle[m.Index] = &idle{Link: m.Link, why: "detached by " + cmp.Or(m.off, m.DetachedBy())}
 		v.host.Warn("%s: not shaped until the next reload", m.Name)
 	case outcome == process.Failed:
 		i := &idle{Link: m.Link, why: cli.Advised(err).Error(), failures: m.failures + 1}

@@ -1,0 +1,111 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/detach"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// What clients of the API ask of a process is done as another process would do it: the owner notices it in
+// its next check.
+
+// try starts the guard, which rolls back if this process is killed.
+func (k *kernelPlane) try(until time.Time) error {
+	if !k.deadline.rollback.IsZero() && !k.settled() {
+		return &control.InputError{
+			Status: http.StatusUnprocessableEntity,
+			Err:    errors.New("the policy before waits for shaper confirm: confirm it first"),
+		}
+	}
+	k.deadline.trial = until
+	return k.startGuard()
+}
+
+// endTrial rolls back what was not confirmed.
+func (k *kernelPlane) endTrial() {
+	if _, err := kernel.RollBack(policyfile.PlanOf, k.deadline.trial, k.list...); err != nil {
+		k.warn("%s: the policy that nobody confirmed is still in force: %v", k.name, err)
+	}
+	k.deadline.trial = time.Time{}
+}
+
+// confirmNow makes policies permanent that would roll back.
+func (k *kernelPlane) confirmNow(
+	ctx context.Context, author changes.Author,
+) (out []control.Confirmed, err error) {
+	err = ask(ctx, k.turns.calls, func() error {
+		list, err := kernel.Confirm(k.list...)
+		for _, sh := range list {
+			out = append(out, control.ConfirmedOf(&sh.About))
+			k.seen[sh.Direction].confirmed = true
+			k.warn("%s: confirmed by %s", live.Name(&sh.About), author)
+		}
+		return err
+	})
+	if err == nil && len(out) == 0 {
+		err = control.ErrNothing
+	}
+	return out, err
+}
+
+// remove detaches directions, and waits until the owner has noticed it.
+func (k *kernelPlane) remove(
+	ctx context.Context, directions []dataplane.Direction, author changes.Author,
+) (*detach.Detached, error) {
+	out, _, err := k.removeAndLook(ctx, directions, author)
+	return out, err
+}
+
+// removeAndLook is remove. over: no direction is left, so the service ends.
+func (k *kernelPlane) removeAndLook(
+	ctx context.Context, directions []dataplane.Direction, author changes.Author,
+) (out *detach.Detached, over bool, err error) {
+	name := ""
+	if err := k.read(ctx, func([]serviceDirection) error { name = k.name; return nil }); err != nil {
+		return nil, false, err
+	}
+	v, err := live.Look(name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { live.CloseAll(v.List) }()
+	v.Narrow(name, directions)
+	out, err = detach.Remove(v, name, directions, author)
+	switch {
+	case out == nil && err == nil:
+		err = &control.InputError{
+			Status: http.StatusNotFound, Err: fmt.Errorf("%s: %w", name, detach.ErrNothing),
+		}
+	case err == nil && k.look(ctx):
+		over = k.over == detached
+	}
+	return out, over, err
+}
+
+// look makes the owner check the shapers, and reports whether it has done so.
+func (k *kernelPlane) look(ctx context.Context) bool {
+	looked, late := make(chan struct{}), time.After(turnTime)
+	select {
+	case k.turns.looks <- looked:
+	case <-ctx.Done():
+		return false
+	case <-late:
+		return false
+	}
+	select {
+	case <-looked:
+		return true
+	case <-late:
+		return false
+	}
+}
