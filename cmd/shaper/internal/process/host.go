@@ -260,12 +260,11 @@ func (s *Service) RollBack(ctx context.Context) error {
 func (s *Service) Remove(
 	ctx context.Context, directions []dataplane.Direction, author changes.Author,
 ) (*detach.Detached, error) {
-	out, over, err := s.k.removeAndLook(ctx, directions, author)
-	if over {
-		select {
-		case <-s.ended:
-		case <-ctx.Done():
-		}
+	out, err := s.k.remove(ctx, directions, author)
+	select {
+	case s.k.turns.reads <- func() {}: // it goes on with the other direction
+	case <-s.ended:
+	case <-ctx.Done():
 	}
 	return out, err
 }

@@ -62,50 +62,40 @@ func (k *kernelPlane) confirmNow(
 func (k *kernelPlane) remove(
 	ctx context.Context, directions []dataplane.Direction, author changes.Author,
 ) (*detach.Detached, error) {
-	out, _, err := k.removeAndLook(ctx, directions, author)
-	return out, err
-}
-
-// removeAndLook is remove. over: no direction is left, so the service ends.
-func (k *kernelPlane) removeAndLook(
-	ctx context.Context, directions []dataplane.Direction, author changes.Author,
-) (out *detach.Detached, over bool, err error) {
 	name := ""
 	if err := k.read(ctx, func([]serviceDirection) error { name = k.name; return nil }); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	v, err := live.Look(name)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer func() { live.CloseAll(v.List) }()
 	v.Narrow(name, directions)
-	out, err = detach.Remove(v, name, directions, author)
-	switch {
-	case out == nil && err == nil:
+	out, err := detach.Remove(v, name, directions, author)
+	if out == nil && err == nil {
 		err = &control.InputError{
 			Status: http.StatusNotFound, Err: fmt.Errorf("%s: %w", name, detach.ErrNothing),
 		}
-	case err == nil && k.look(ctx):
-		over = k.over == detached
 	}
-	return out, over, err
+	if err == nil {
+		k.look(ctx)
+	}
+	return out, err
 }
 
-// look makes the owner check the shapers, and reports whether it has done so.
-func (k *kernelPlane) look(ctx context.Context) bool {
+// look makes the owner check the shapers, and waits for that.
+func (k *kernelPlane) look(ctx context.Context) {
 	looked, late := make(chan struct{}), time.After(turnTime)
 	select {
 	case k.turns.looks <- looked:
 	case <-ctx.Done():
-		return false
+		return
 	case <-late:
-		return false
+		return
 	}
 	select {
 	case <-looked:
-		return true
 	case <-late:
-		return false
 	}
 }
