@@ -70,6 +70,7 @@ type installation struct {
 	entry   image.Entry
 	loaded  *ebpf.Collection
 	program *ebpf.Program // in loaded, or shared
+	note    string        // for Shaper.Notes, or ""
 
 	generation // of the new program; after complete, of the previous one
 }
@@ -228,7 +229,8 @@ func (i *installation) shareProgram() error {
 	}
 	defer flows.Close() // the program keeps its own reference
 	own := i.maps.OwnMaps(i.about, i.readings, flows)
-	if i.sharer, err = i.s.programs.add(i.image, i.maps, own, i.device.Index); i.sharer != nil {
+	i.sharer, i.note, err = i.s.programs.add(i.image, i.maps, own, i.device.Index)
+	if i.sharer != nil {
 		i.program = i.sharer.in.Program
 	}
 	return err
@@ -294,6 +296,9 @@ func (i *installation) complete() error {
 	s, st := i.s, i.st
 	errs := []error{i.claims.CommitProgram(i.next.Program), s.maps.FreeTables(s.BpfStages(), i.image.Stages)}
 	s.Notes = i.claims.Notes()
+	if i.note != "" {
+		s.Notes = append(s.Notes, i.note)
+	}
 	hadQueues := s.Pacer != ""
 	s.About = *i.next
 	s.generation, i.generation = i.generation, s.generation

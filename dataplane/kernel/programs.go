@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -16,9 +17,9 @@ import (
 // tables of keys, customers or budgets has a program for each interface, and so has every policy before
 // kernel 6.2. The zero value is ready to use.
 type Programs struct {
-	mu          sync.Mutex
-	list        map[image.Form][]*shared
-	unsupported bool // by the kernel
+	mu      sync.Mutex
+	list    map[image.Form][]*shared
+	refused error // the kernel cannot load shared programs
 }
 
 // shared is a shared program.
@@ -36,30 +37,31 @@ type sharer struct {
 }
 
 // add puts the maps of an interface into a shared program, which it loads if necessary. It returns nil if
-// the interface needs a program of its own.
-func (p *Programs) add(g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int) (*sharer, error) {
+// the interface needs a program of its own. note is the reason, once, if that is the kernel.
+func (p *Programs) add(g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int) (s *sharer, note string, err error) {
 	if p == nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	form, ok := g.ShareForm(m, own)
 	if !ok {
-		return nil, nil
+		return nil, "", nil
 	}
-	s, err := p.take(g, form, own, index)
-	if s == nil || err != nil {
-		return nil, err
+	if s, err = p.take(g, form, own, index); err != nil {
+		return nil, fmt.Sprintf("each interface has a program of its own: %v", err), nil
 	}
-	if err := s.in.Put(s.place, own); err != nil {
-		return nil, errors.Join(err, s.free())
+	if s != nil {
+		if err := s.in.Put(s.place, own); err != nil {
+			return nil, "", errors.Join(err, s.free())
+		}
 	}
-	return s, nil
+	return s, "", nil
 }
 
-// take takes the place of an interface in a program.
+// take takes the place of an interface in a program. It returns nil after an earlier error.
 func (p *Programs) take(g *image.Image, form image.Form, own map[string]*ebpf.Map, index int) (*sharer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unsupported {
+	if p.refused != nil {
 		return nil, nil
 	}
 	for _, in := range p.list[form] {
@@ -69,11 +71,8 @@ func (p *Programs) take(g *image.Image, form image.Form, own map[string]*ebpf.Ma
 		}
 	}
 	loaded, err := g.LoadShared(own)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		p.unsupported = true
-		return nil, nil
-	}
 	if err != nil {
+		p.refused = err
 		return nil, err
 	}
 	in := &shared{loaded, form, map[uint32]bool{loaded.Place(index): true}}

@@ -21,7 +21,7 @@ import (
 // program. The program finds them in arrays of maps.
 type Shared struct {
 	Program *ebpf.Program
-	loaded  *ebpf.Collection
+	Loaded  *ebpf.Collection
 	arrays  map[string]*ebpf.Map
 }
 
@@ -79,8 +79,7 @@ func (s *Maps) ReplaceCommon() error {
 	return nil
 }
 
-// LoadShared loads the image's program for sharers with maps like own. If the kernel does not support such
-// a program, the error is ebpf.ErrNotSupported.
+// LoadShared loads the image's program for sharers with maps like own. Kernels before 6.2 cannot.
 func (g *Image) LoadShared(own map[string]*ebpf.Map) (*Shared, error) {
 	spec, err := engine.SharedSpec()
 	if err != nil {
@@ -97,11 +96,11 @@ func (g *Image) LoadShared(own map[string]*ebpf.Map) (*Shared, error) {
 	delete(given, record.MapName)
 	delete(given, ReadingsMap)
 	name := Programs[g.entry]
-	if s.loaded, err = g.load(spec, name, given); err != nil {
+	if s.Loaded, err = g.load(spec, name, given); err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.Program = s.loaded.Programs[name]
+	s.Program = s.Loaded.Programs[name]
 	if err := errors.Join(cause.Of(s.Program.BindMap(s.arrays[record.MapName])),
 		cause.Of(s.Program.BindMap(s.arrays[ReadingsMap]))); err != nil {
 		s.Close()
@@ -148,8 +147,8 @@ func (s *Shared) each(f func(array *ebpf.Map, name string) error) error {
 // Close closes the program, which stays attached, and its arrays.
 func (s *Shared) Close() {
 	closeAll(s.arrays)
-	if s.loaded != nil {
-		s.loaded.Close()
+	if s.Loaded != nil {
+		s.Loaded.Close()
 	}
 }
 
