@@ -38,7 +38,9 @@ type sharer struct {
 
 // add puts the maps of an interface into a shared program, which it loads if necessary. It returns nil if
 // the interface needs a program of its own. note is the reason, once, if that is the kernel.
-func (p *Programs) add(g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int) (s *sharer, note string, err error) {
+func (p *Programs) add(
+	g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int,
+) (s *sharer, note string, err error) {
 	if p == nil {
 		return nil, "", nil
 	}
@@ -58,7 +60,9 @@ func (p *Programs) add(g *image.Image, m *image.Maps, own map[string]*ebpf.Map, 
 }
 
 // take takes the place of an interface in a program. It returns nil after an earlier error.
-func (p *Programs) take(g *image.Image, form image.Form, own map[string]*ebpf.Map, index int) (*sharer, error) {
+func (p *Programs) take(
+	g *image.Image, form image.Form, own map[string]*ebpf.Map, index int,
+) (*sharer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refused != nil {

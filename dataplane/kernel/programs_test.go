@@ -83,7 +83,8 @@ func (s *sharers) send(name string, n int) {
 	s.Inject("p"+name, frames...)
 }
 
-// wantSeen checks the number of packets that passed and were dropped, as a process sees them that looks at the interface.
+// wantSeen checks the number of packets that passed and were dropped, as seen by a process that looks at the
+// interface.
 func (s *sharers) wantSeen(name string, passed, dropped int64) {
 	s.t.Helper()
 	s.Do(func() {
@@ -122,8 +123,8 @@ func (p *Programs) places() (out []int) {
 // wantPlaces waits until programs have these numbers of places in use.
 func (s *sharers) wantPlaces(want ...int) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); !slices.Equal(s.programs.places(), want); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	for end := time.Now().Add(time.Minute); !slices.Equal(s.programs.places(), want); {
+		if time.Sleep(time.Millisecond); time.Now().After(end) {
 			s.t.Fatalf("got places %v, want %v", s.programs.places(), want)
 		}
 	}
