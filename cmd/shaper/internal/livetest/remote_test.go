@@ -60,7 +60,8 @@ func TestLiveRemoteShown(t *testing.T) {
 			eventually(t, func() error { // packets may pass between the readings
 				direct, _ := s.wantExit(0, args...)
 				asked, _ := s.ask(0, args...)
-				if direct, asked = moving.ReplaceAllString(direct, ""), moving.ReplaceAllString(asked, ""); direct != asked {
+				direct, asked = moving.ReplaceAllString(direct, ""), moving.ReplaceAllString(asked, "")
+				if direct != asked {
 					return fmt.Errorf("%v: root sees\n%sthe others\n%s", args, direct, asked)
 				}
 				if direct == "" && words != "set w1" { // without changes there is no JSON
@@ -191,8 +192,8 @@ func TestLiveRemoteChanges(t *testing.T) {
 	s.wantNothing()
 }
 
-// TestLiveRemoteConfirm reloads with a confirmation: without it the policy before returns, also if the process
-// is killed. Interfaces that appear meanwhile get the policy that is confirmed.
+// TestLiveRemoteConfirm reloads with a confirmation: without it the policy before returns, also if the
+// process is killed. Interfaces that appear meanwhile get the policy that is confirmed.
 func TestLiveRemoteConfirm(t *testing.T) {
 	s := newServed(t, groupOf+`interfaces:
   - {match: v0, policy: a.yaml, pin: true}
