@@ -150,7 +150,7 @@ func setBy(
 	}
 	made, warning, err := c.Set(cmd.Context(), t, list)
 	if err != nil {
-		return fmt.Errorf("%s: %w", t.Name, err)
+		return err
 	}
 	if warning != "" {
 		fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", t.Name, say.Printable(warning))

@@ -329,6 +329,7 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 		list[i].Since, list[i].Author = now.Round(0), by
 	}
 	err = h.api.Set(q.Context(), list)
+	h.answers.forget()
 	var unkept *changes.UnkeptError
 	if errors.As(err, &unkept) { // as the status says
 		w.Header().Set(WarningHeader, strings.Join(strings.Fields(unkept.Error()), " "))

@@ -2,7 +2,9 @@ package live
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -94,6 +96,10 @@ func Look(name string) (*Survey, error) {
 }
 
 func surveyOf(v *kernel.Survey, err error) (*Survey, error) {
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("%w; status, stats, set, reload, confirm and detach need neither with "+
+			"--control SOCKET, that of shaper serve, run or tap", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,11 @@ func (k *kernelPlane) dropShapers() {
 		k.warn("%v", err)
 	}
 	for _, sh := range k.list {
-		if policy, err := policyfile.CompileLabel(sh.Label); err == nil {
+		label := sh.Label
+		if !sh.Until.IsZero() && sh.Until.Equal(k.deadline.trial) && sh.Before != nil {
+			label = sh.Before.Label // nobody confirmed the new policy
+		}
+		if policy, err := policyfile.CompileLabel(label); err == nil {
 			k.policy = policy
 		}
 		if err := sh.Detach(); err != nil {

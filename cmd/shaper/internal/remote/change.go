@@ -28,6 +28,10 @@ func (c *Client) Set(ctx context.Context, t *Target, list []changes.Change) (
 		body[i] = control.ChangeOf(&plain)
 	}
 	a, err := c.ask(ctx, http.MethodPost, "/v1/changes", t.query(), body)
+	nameless := errors.As(err, new(*refusedError)) && !strings.Contains(err.Error(), t.Name)
+	if nameless && literal(t.Name) == t.Name { // of shaper run or tap
+		err = fmt.Errorf("%s: %w", t.Name, err)
+	}
 	if err != nil {
 		return nil, "", err
 	}

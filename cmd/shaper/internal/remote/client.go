@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,13 +90,14 @@ type answer struct {
 	warning string // a problem of a change that was made; "": none
 }
 
-// refusedError is an error that the server answered.
+// refusedError is an error that the server answered, with a line for each interface.
 type refusedError struct {
 	status int
-	text   string
+	lines  []error
 }
 
-func (e *refusedError) Error() string { return e.text }
+func (e *refusedError) Error() string   { return errors.Join(e.lines...).Error() }
+func (e *refusedError) Unwrap() []error { return e.lines }
 
 // ask sends a request, with a body as JSON unless it is nil, and returns the answer.
 func (c *Client) ask(
@@ -132,7 +134,11 @@ func (c *Client) ask(
 	if json.Unmarshal(out.body, &failed) != nil || failed.Error == "" {
 		return out, fmt.Errorf("control socket %s: it answers %s: is it that of shaper?", say.Printable(c.path), r.Status)
 	}
-	return out, &refusedError{r.StatusCode, say.Printable(failed.Error)}
+	refused := &refusedError{status: r.StatusCode}
+	for line := range strings.SplitSeq(failed.Error, "\n") {
+		refused.lines = append(refused.lines, errors.New(say.Printable(line)))
+	}
+	return out, refused
 }
 
 // explain says why nobody answers at the socket.

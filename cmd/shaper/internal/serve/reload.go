@@ -75,7 +75,7 @@ type target struct {
 func (v *supervisor) outdated() map[*policy][]target {
 	out := map[*policy][]target{}
 	for _, m := range v.shaped("") {
-		if p := v.files.policies[source(m.entry)]; p != nil && p != m.policy && !m.again {
+		if p := v.files.policies[source(m.entry)]; p != nil && p != m.policy && !m.ending {
 			out[p] = append(out[p], target{m, m.Name})
 		}
 	}
@@ -202,9 +202,10 @@ func (v *supervisor) rematch() {
 		}
 		switch {
 		case e == nil:
+			m.ending = true
 			m.Detach()
 		case !sameOptions(e, m.entry):
-			m.again = true
+			m.ending, m.again = true, true
 			m.Stop()
 		default:
 			m.entry = e

@@ -50,6 +50,7 @@ type member struct {
 	ready      bool
 	failures   int    // of earlier services of the interface, since the last one that was ready
 	why        string // of the last failure
+	ending     bool   // it was asked to end
 	again      bool   // start it again when it has ended
 	off        string // who detached it before it was attached; "": nobody
 }
