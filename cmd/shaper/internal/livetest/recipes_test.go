@@ -72,10 +72,17 @@ func (r *recipe) serve(want ...string) {
 	r.await(want...)
 }
 
-// command returns a command with the files of the recipe. It runs in the namespace that starts it.
+// command returns a command with the files of the recipe, and shaper. It runs in the namespace that starts it.
 func (r *recipe) command(args ...string) *exec.Cmd {
+	r.t.Helper()
+	shaper, err := buildShaper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	args = append(append([]string{}, r.wrap...), args...)
-	return exec.Command(args[0], args[1:]...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(shaper)+":"+os.Getenv("PATH"))
+	return cmd
 }
 
 // in runs a command with the files of the recipe in a namespace, and returns its output.
@@ -241,4 +248,3 @@ func TestLiveRecipeContainers(t *testing.T) {
 	r.await("veth1 egress", "veth1 ingress")
 	r.run.stopBySIGTERM()
 }
-
