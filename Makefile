@@ -22,7 +22,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server spin gcc tcpdump tshark nftables
+	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server spin gcc tcpdump tshark nftables \
+		jq haproxy dnsmasq-base udhcpc wireguard-tools wireguard-go freeradius freeradius-utils
 
 build: ## build bin/shaper
 	$(BUILD) -o bin/shaper ./cmd/shaper

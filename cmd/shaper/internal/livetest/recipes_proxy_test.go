@@ -13,8 +13,8 @@ import (
 func TestLiveRecipeProxy(t *testing.T) {
 	r := newRecipe(t, "proxy", "eth0", [2]string{"haproxy", "haproxy"})
 	const burst, length = 30_000, 200_000
-	r.fix("proxy.yaml", "rate: 10mbit, burst: 128KiB", burst)
-	r.edit("proxy.yaml", "rate: 100mbit, burst: 1MiB", "rate: 1gbit, burst: 100MB")
+	r.fix("users.yaml", "rate: 10mbit, burst: 128KiB", burst)
+	r.edit("users.yaml", "rate: 100mbit, burst: 1MiB", "rate: 1gbit, burst: 100MB")
 	var listener net.Listener
 	var err error
 	r.near.Do(func() { listener, err = net.Listen("tcp", "127.0.0.1:8080") })
@@ -27,7 +27,8 @@ func TestLiveRecipeProxy(t *testing.T) {
 	go app.Serve(listener) //nolint:errcheck // ends with the test
 	t.Cleanup(func() { app.Close() })
 	r.serve("eth0 egress")
-	r.background(r.near, "haproxy", "-db", "-f", "/etc/shaper/haproxy.cfg")
+	r.background(r.near, "setpriv", "--reuid", fmt.Sprint(nobodyUser), "--clear-groups", "--inh-caps", "+net_admin",
+		"--ambient-caps", "+net_admin", "haproxy", "-db", "-f", "/etc/shaper/haproxy.cfg")
 	eventually(t, func() error {
 		var conn net.Conn
 		if r.far.Do(func() { conn, err = net.Dial("tcp", "10.0.0.1:8000") }); err == nil {

@@ -60,6 +60,7 @@ func TestLiveRecipeRADIUS(t *testing.T) {
 	send("100.64.0.1")
 	wantPassed("bob", 3)
 	accepted("coa", `User-Name = "bob", Filter-Id = "large"`)
+	accepted("acct", `Acct-Status-Type = Interim-Update, `+bobs)
 	r.awaitTerms("eth0", map[string]terms{"bob": {"100.64.0.1", "large"}})
 	for _, attributes := range []string{
 		`User-Name = "bob", Filter-Id = "none"`, `User-Name = "alice", Filter-Id = "large"`, `User-Name = "bob"`,
@@ -74,7 +75,12 @@ func TestLiveRecipeRADIUS(t *testing.T) {
 	r.awaitTerms("eth0", map[string]terms{"alice": {"100.64.0.1", "large"}})
 	send("100.64.0.1")
 	wantPassed("alice", 6)
+	r.run.stopBySIGTERM()
+	r.serve("eth0 egress", "eth0 ingress")
+	r.awaitTerms("eth0", map[string]terms{"alice": {"100.64.0.1", "large"}})
+	r.wantExit(0, "customer", "remove", "eth0", "alice")
 	accepted("acct", `Acct-Status-Type = Interim-Update, `+alices)
+	r.awaitTerms("eth0", map[string]terms{"alice": {"100.64.0.1", "large"}})
 	accepted("acct", `Acct-Status-Type = Stop, `+bobs) // too late
 	r.awaitTerms("eth0", map[string]terms{"alice": {"100.64.0.1", "large"}})
 	accepted("acct", `Acct-Status-Type = Start, `+strings.ReplaceAll(alices, "100.64.0.1", "100.64.0.2"))

@@ -2,6 +2,7 @@ package livetest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,6 +124,37 @@ func (r *recipe) wantPassed(what string, in *receiver, want int, send func()) {
 	send()
 	if got := len(in.receiveAll()); got != want {
 		r.t.Errorf("%s: %d packets passed: want %d", what, got, want)
+	}
+}
+
+// TestRecipePage checks that docs/RECIPES.md names each file of the recipes, and that scripts can be run.
+func TestRecipePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/RECIPES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err = filepath.WalkDir("../../../../docs/recipes", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files++
+		if link := "](" + strings.TrimPrefix(path, "../../../../docs/") + ")"; !strings.Contains(string(page), link) {
+			t.Errorf("docs/RECIPES.md lacks %s", link)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if script := strings.HasPrefix(string(text), "#!"); err == nil && script != (info.Mode()&0o111 != 0) {
+			t.Errorf("%s: mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil || files < 20 {
+		t.Errorf("%d files: %v", files, err)
 	}
 }
 
