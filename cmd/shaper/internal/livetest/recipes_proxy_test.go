@@ -11,6 +11,7 @@ import (
 
 // TestLiveRecipeProxy gives users of HAProxy different plans: each connection has the mark of its user.
 func TestLiveRecipeProxy(t *testing.T) {
+	skipInVM(t)
 	r := newRecipe(t, "proxy", "eth0", [2]string{"haproxy", "haproxy"})
 	const burst, length = 30_000, 200_000
 	r.fix("users.yaml", "rate: 10mbit, burst: 128KiB", burst)

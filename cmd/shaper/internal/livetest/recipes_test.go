@@ -12,18 +12,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// recipe is a directory of docs/recipes at work: its files are /etc/shaper, for shaper serve and other programs
-// in the near namespace of a pair. They have an /etc, a /run and a /var/lib of their own.
+// recipe is a directory of docs/recipes at work: its files are /etc/shaper, for shaper serve and other
+// programs in the near namespace of a pair. They have an /etc, a /run and a /var/lib of their own.
 type recipe struct {
 	*served
 	root string // their root directory, seen from here
 }
 
-// newRecipe copies a recipe. Its programs see the pair of interfaces as near, the other end in far is v0. needs
-// are programs with their packages.
+// newRecipe copies a recipe. near is the name of the pair's interface in near; the one in far is v0.
+// needs are programs with their packages.
 func newRecipe(t *testing.T, name, near string, needs ...[2]string) *recipe {
 	t.Helper()
-	skipInVM(t)
 	for _, need := range append(needs, [2]string{"curl", "curl"}, [2]string{"jq", "jq"}) {
 		if _, err := exec.LookPath(need[0]); err != nil {
 			t.Skipf("needs %s: apt-get install %s", need[0], need[1])
@@ -60,7 +59,8 @@ func (r *recipe) edit(file, old, replacement string) {
 	r.write(file, strings.Replace(string(text), old, replacement, 1))
 }
 
-// fix gives a plan a bucket without a rate, so that what passes can be counted. limits is how the file has it.
+// fix gives a plan a bucket without a rate, so that what passes can be counted. limits is the text of the
+// file.
 func (r *recipe) fix(file, limits string, burst int) {
 	r.t.Helper()
 	r.edit(file, limits, fmt.Sprintf("rate: 1B/1000s, burst: %dB", burst))
@@ -73,7 +73,8 @@ func (r *recipe) serve(want ...string) {
 	r.await(want...)
 }
 
-// command returns a command with the files of the recipe, and shaper. It runs in the namespace that starts it.
+// command returns a command with the files of the recipe, and shaper. It runs in the namespace that starts
+// it.
 func (r *recipe) command(args ...string) *exec.Cmd {
 	r.t.Helper()
 	shaper, err := buildShaper()
@@ -129,6 +130,7 @@ func (r *recipe) wantPassed(what string, in *receiver, want int, send func()) {
 
 // TestRecipePage checks that docs/RECIPES.md names each file of the recipes, and that scripts can be run.
 func TestRecipePage(t *testing.T) {
+	skipInVM(t)
 	t.Parallel()
 	page, err := os.ReadFile("../../../../docs/RECIPES.md")
 	if err != nil {
@@ -160,6 +162,7 @@ func TestRecipePage(t *testing.T) {
 
 // TestLiveRecipeServices limits the services of a slice. Plain cgroups stand in for those that systemd makes.
 func TestLiveRecipeServices(t *testing.T) {
+	skipInVM(t)
 	r := newRecipe(t, "services", "eth0")
 	c := newCgroup(t)
 	slice, service := c.add("bulk.slice"), c.add("bulk.slice/backup.service")
@@ -191,7 +194,9 @@ func TestLiveRecipeServicesUnits(t *testing.T) {
 	t.Parallel()
 	dir, files := t.TempDir(), "../../../../docs/recipes/services/"
 	for from, to := range map[string]string{
-		"bulk.slice": "bulk.slice", "slice.conf": "backup.service.d/slice.conf", "needs.conf": "shaper.service.d/needs.conf",
+		"bulk.slice": "bulk.slice",
+		"slice.conf": "backup.service.d/slice.conf",
+		"needs.conf": "shaper.service.d/needs.conf",
 	} {
 		text, err := os.ReadFile(files + from)
 		if err != nil {
@@ -213,9 +218,10 @@ func TestLiveRecipeServicesUnits(t *testing.T) {
 	}
 }
 
-// TestLiveRecipeContainers limits containers, which are namespaces behind veth pairs, and gives one of them another
-// plan. Both directions of each have buckets of their own.
+// TestLiveRecipeContainers limits containers, which are namespaces behind veth pairs, and gives one of them
+// another plan. Both directions of each have buckets of their own.
 func TestLiveRecipeContainers(t *testing.T) {
+	skipInVM(t)
 	r := newRecipe(t, "containers", "eth0")
 	r.fix("containers.yaml", "rate: 20mbit, burst: 256KiB", 600)
 	r.edit("containers.yaml", "rate: 200mbit, burst: 2MiB", "rate: 1gbit, burst: 100MB")
@@ -226,6 +232,7 @@ func TestLiveRecipeContainers(t *testing.T) {
 	r.await("veth1 egress", "veth1 ingress", "vethb29c egress", "vethb29c ingress")
 	process := exec.Command("sleep", "1000")
 	second.Start(process)
+	pid := fmt.Sprint(process.Process.Pid)
 
 	counts := func(name string) (out [2]packetCount) {
 		t.Helper()
@@ -261,14 +268,12 @@ func TestLiveRecipeContainers(t *testing.T) {
 	send(8, "vethb29c", second)
 	want("veth1", 6, 6)
 	want("vethb29c", 6, 6)
-	r.must("/etc/shaper/container-plan", fmt.Sprint(process.Process.Pid), "large")
+	r.must("/etc/shaper/container-plan", pid, "large")
 	send(8, "veth1", first)
 	send(8, "vethb29c", second)
 	want("veth1", 6, 6)
 	want("vethb29c", 14, 14)
-	for _, args := range [][]string{
-		{fmt.Sprint(process.Process.Pid), `x", "off": true, "y": "`}, {fmt.Sprint(process.Process.Pid), "none"}, {"0x", "large"},
-	} {
+	for _, args := range [][]string{{pid, `x", "off": true, "y": "`}, {pid, "none"}, {"0x", "large"}} {
 		out, err := r.in(r.near, append([]string{"/etc/shaper/container-plan"}, args...)...)
 		if err == nil {
 			t.Errorf("%q succeeded: %s", args, out)

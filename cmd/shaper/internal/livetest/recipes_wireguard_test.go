@@ -47,11 +47,10 @@ func TestLiveRecipeWireGuard(t *testing.T) {
 	r.serve()
 	up := func(n *nettest.Namespace, name string) {
 		t.Helper()
-		// wireguard-go ends when its interface is deleted.
-		t.Cleanup(func() { n.Delete(name) })
 		if out, err := r.in(n, "wg-quick", "up", "/etc/shaper/"+name+".conf"); err != nil {
 			t.Fatalf("wg-quick: %v: %s", err, out)
 		}
+		t.Cleanup(func() { n.Delete(name) }) // wireguard-go ends then
 	}
 	up(r.near, "wg0")
 	up(r.far, "wgfar")
