@@ -16,7 +16,7 @@
 //	queue.h       departure times and early drops of queues
 //	act.h         marks, counts
 //	shape.h       all stages in order
-//	shaper.c      the programs: tc egress, tc ingress, XDP
+//	shaper.c      the programs: tc egress, tc ingress, XDP; also compiled for several interfaces
 //	walk.c        the program that meters packets of a capture
 //	budget.c      the programs by which user space meters by budgets and sets leases
 //
@@ -29,6 +29,7 @@ package bpf
 // The target is little-endian: amd64, arm64, riscv64. The compiler's version is
 // part of the objects, which are committed.
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type constants -type search -type search6 -type bound -type action -type class -type bucket -type profile -type stage -type state -type budget -type leased -type key -type addr -type count -type counts -type high -type early -type pace -type queue -type backlog -type departure -type flow -type prefix_bucket -type prefix_search -type customer -type plan -type record -output-stem shaper Shaper src/shaper.c
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -DSHARERS=4096 -I/usr/include/x86_64-linux-gnu" -output-stem shared Shared src/shaper.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem walk Walk src/walk.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type move -type addition -output-stem budget Budget src/budget.c
-//go:generate llvm-strip-14 --wildcard --strip-symbol=LBB* shaper_bpfel.o walk_bpfel.o budget_bpfel.o
+//go:generate llvm-strip-14 --wildcard --strip-symbol=LBB* shaper_bpfel.o shared_bpfel.o walk_bpfel.o budget_bpfel.o

@@ -30,8 +30,8 @@ func TestGenerated(t *testing.T) {
 		}
 	}
 	made, err := filepath.Glob("*_bpfel.*")
-	if err != nil || len(made) != 6 {
-		t.Fatalf("%q: want three objects with their Go: %v", made, err)
+	if err != nil || len(made) != 8 {
+		t.Fatalf("%q: want four objects with their Go: %v", made, err)
 	}
 	for _, name := range made {
 		if err := os.Remove(filepath.Join(dir, "bpf", name)); err != nil {

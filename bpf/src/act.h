@@ -138,14 +138,14 @@ static __always_inline __u8 count_drop(struct packet *p, struct counts *counts, 
 /* enqueue adds the packet to a queue, and returns its fate. */
 static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u8 tos, __u32 n)
 {
-	const struct queue *q = bpf_map_lookup_elem(&queues, &i);
+	const struct queue *q = OWN(queues, p->sharer, &i);
 	__u64 out;
 
 	if (!q)
 		return FULL;
 	out = ADMIT;
 	if (!q->linked)
-		out = admit(i, p->now, size_of(p, n), color, p->h->kind >= IPV4 && tos & 3);
+		out = admit(FOR(p->sharer, i), p->now, size_of(p, n), color, p->h->kind >= IPV4 && tos & 3);
 	FORGET(p, out);
 	if ((out & 7) < ADMIT)
 		return out & 7;
@@ -184,7 +184,7 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, con
 {
 	__u64 color = m->color;
 	__u32 slot = class->slot;
-	struct counts *counts = bpf_map_lookup_elem(&counters, &slot);
+	struct counts *counts = OWN(counters, p->sharer, &slot);
 	const struct action *a;
 	struct action own;
 	__u8 tos = p->h->traffic_class, done = PASS;
@@ -216,7 +216,7 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, con
 		fate = policy.paced && paced ? enqueue_customer(p, tos, n) : enqueue(p, a->queue, color, tos, n);
 		if (fate < ADMIT) {
 			if (class->stage >= 0)
-				give_back(class->stage, p->now, (__u64)segments << 32 | n, m->taken, p->customer);
+				give_back(FOR(p->sharer, class->stage), p->now, (__u64)segments << 32 | n, m->taken, p->customer);
 			return count_drop(p, counts, color, CAUSE_QUEUE + fate, n);
 		}
 		if (fate == ADMIT_CE) {

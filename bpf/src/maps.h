@@ -5,6 +5,45 @@
 #include "policy.h"
 #include "prefix.h"
 
+/* A program compiled with SHARERS serves several interfaces, each with maps of its own: OWN_MAP declares
+ * an array of them, by the interface's index modulo SHARERS. OWN looks up a key in the interface's map.
+ * A global function has at most five arguments, so FOR adds the interface to a number below 2^16. */
+#ifdef SHARERS
+#define OWN_MAP(name, type_of_value, fields...)           \
+	type_of_value (*example_of_##name)[1]; /* for BTF */ \
+	struct own_##name {                               \
+		fields                                    \
+		__type(value, type_of_value);             \
+	};                                                \
+	struct {                                          \
+		__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); \
+		__uint(max_entries, SHARERS);             \
+		__type(key, __u32);                       \
+		__array(values, struct own_##name);       \
+	} name SEC(".maps")
+#define OWN(map, sharer, key)                                     \
+	({                                                        \
+		__u32 _at = (sharer);                             \
+		void *_own = bpf_map_lookup_elem(&(map), &_at);   \
+		_own ? bpf_map_lookup_elem(_own, (key)) : NULL;   \
+	})
+#define SHARER_OF(index) ((index) & (SHARERS - 1))
+#define FOR(sharer, number) ((sharer) << 16 | (number))
+#define SHARER(packed) ((packed) >> 16)
+#define NUMBER(packed) ((packed) & 0xffff)
+#else
+#define OWN_MAP(name, type_of_value, fields...) \
+	struct {                                \
+		fields                          \
+		__type(value, type_of_value);   \
+	} name SEC(".maps")
+#define OWN(map, sharer, key) ({ (void)(sharer); bpf_map_lookup_elem(&(map), (key)); })
+#define SHARER_OF(index) 0
+#define FOR(sharer, number) (number)
+#define SHARER(packed) 0
+#define NUMBER(packed) (packed)
+#endif
+
 /* Maps of a policy: written before the program runs, then only read by it. */
 
 /* index -> word of a vector. */
@@ -62,52 +101,47 @@ struct {
 } highs SEC(".maps");
 
 /* index -> queue. */
-struct {
+OWN_MAP(queues, struct queue,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_RDONLY_PROG);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct queue);
-} queues SEC(".maps");
+);
 
 /* index -> departure of a queued packet: a ring for each queue with a limit in packets or bytes.
  * Written by the programs under the queue's lock, and read without it. */
-struct {
+OWN_MAP(waiting, struct departure,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct departure);
-} waiting SEC(".maps");
+);
 
 /* flows_slot * flows + flow number -> flow. Written by the programs without
  * synchronisation: a lost update only sends a packet first, or not. */
-struct {
+OWN_MAP(flows, struct flow,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct flow);
-} flows SEC(".maps");
+);
 
 /* Maps that outlive a policy. User space sizes the maps indexed by slot for a
  * policy and the previous one. */
 
 /* slot -> backlog. Written by the programs under its lock, and by user space
  * before a slot is in use. */
-struct {
+OWN_MAP(backlogs, struct backlog,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct backlog);
-} backlogs SEC(".maps");
+);
 
 /* slot -> state. Written by the programs by compare-and-swap or under its lock,
  * and by user space before a slot is in use. */
-struct {
+OWN_MAP(states, struct state,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct state);
-} states SEC(".maps");
+);
 
 /* slot -> budget. All shapers of the host with shared meters have the same map;
  * the others have an unused one. Words are written by the programs and by user
@@ -212,22 +246,20 @@ struct {
 } plans SEC(".maps");
 
 /* slot -> counts; slot 0 counts unclassified packets. Each CPU writes its own. */
-struct {
+OWN_MAP(counters, struct counts,
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct counts);
-} counters SEC(".maps");
+);
 
 /* 0 -> time of bpf_ktime_get_ns in ns from which all packets pass as if there
  * were no program; 0: never. Written by user space, read by the programs. */
-struct {
+OWN_MAP(expiry, __u64,
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_RDONLY_PROG);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} expiry SEC(".maps");
+);
 
 /* index -> record, if time and length are passed in. One program at a time. */
 struct {

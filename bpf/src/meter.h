@@ -71,13 +71,14 @@ __noinline __u32 color_of_lease(__u32 slot, __u64 now, __u32 n, __u32 in)
  * It is a global function, so the verifier verifies it once. */
 __noinline __u32 color_of(__u32 stage, __u64 now, __u32 n, __u32 in)
 {
-	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
+	__u32 i = NUMBER(stage);
+	const struct stage *m = bpf_map_lookup_elem(&stages, &i);
 	struct state *s;
 
 	/* Red takes nothing. With records, it starts a meter's clock. */
 	if (!m || (in >= RED && !policy.handed))
 		return RED;
-	s = bpf_map_lookup_elem(&states, &m->slot);
+	s = OWN(states, SHARER(stage), &m->slot);
 	if (!s)
 		return RED;
 	if (policy.rules & BY_WINDOW && m->profile.window)
@@ -317,7 +318,7 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 			}
 		}
 		if (out.color > RED) {
-			out.color = color_of(i, p->now, cost, out.in);
+			out.color = color_of(FOR(p->sharer, i), p->now, cost, out.in);
 			if ((policy.queues || policy.paced) && m && m->table >= 0)
 				out.taken |= TAKEN_SHARED << TAKEN * k;
 		}

@@ -52,6 +52,7 @@ struct packet {
 	__u32 l3_len; /* length of the network packet on the wire */
 	__u16 link;
 	__u8 outside; /* the outer VLAN tag is not among the bytes */
+	__u32 sharer; /* interface whose maps are used */
 	struct headers *h;
 
 	__u32 customer; /* number of the customer that meters the packet, 0: none */

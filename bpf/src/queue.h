@@ -29,7 +29,7 @@ struct backlog_count {
  * The ring has more entries than the queue holds packets, so a counted entry is overwritten only after the end has
  * moved by as many. Then none are counted: other packets were admitted just now. So are none if the entry is newer
  * than the counts, as one that user space copied later may be. */
-static __always_inline struct backlog_count count_backlog(const struct queue *q, struct backlog *b, __u64 now)
+static __always_inline struct backlog_count count_backlog(__u32 sharer, const struct queue *q, struct backlog *b, __u64 now)
 {
 	__u64 end = READ_FENCED(b->end), bytes = READ(b->bytes), packets = READ(b->packets), low, high = end;
 	struct backlog_count out = {.end = end}, none = out;
@@ -41,7 +41,7 @@ static __always_inline struct backlog_count count_backlog(const struct queue *q,
 		__u64 middle = low + (high - low) / 2;
 
 		i = q->ring + (middle & q->mask);
-		w = bpf_map_lookup_elem(&waiting, &i);
+		w = OWN(waiting, sharer, &i);
 		if (!w)
 			return none;
 		if ((__s64)(READ(w->at) - now) > 0)
@@ -52,7 +52,7 @@ static __always_inline struct backlog_count count_backlog(const struct queue *q,
 	if (low >= end)
 		return none;
 	i = q->ring + (low & q->mask);
-	w = bpf_map_lookup_elem(&waiting, &i);
+	w = OWN(waiting, sharer, &i);
 	if (!w)
 		return none;
 	out.packets = packets - READ(w->packets);
@@ -211,8 +211,8 @@ static __always_inline __u64 size_of(const struct packet *p, __u32 n)
  * It is a global function, so the verifier verifies it once. */
 __noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 capable)
 {
-	__u32 n = size, packets = size >> 32;
-	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
+	__u32 n = size, packets = size >> 32, at = NUMBER(index), sharer = SHARER(index);
+	const struct queue *q = OWN(queues, sharer, &at);
 	struct backlog_count before = {};
 	struct departure *entry;
 	struct backlog *b;
@@ -221,18 +221,18 @@ __noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 ca
 
 	if (!q || color > RED)
 		return FULL;
-	b = bpf_map_lookup_elem(&backlogs, &q->slot);
+	b = OWN(backlogs, sharer, &q->slot);
 	if (!b)
 		return FULL;
 	if (n > MAX_LENGTH)
 		n = MAX_LENGTH;
 	if (q->capacity) {
-		before = count_backlog(q, b, now);
+		before = count_backlog(sharer, q, b, now);
 		if (before.packets + packets > q->capacity || (q->bytes && before.bytes + n > q->bytes))
 			return FULL;
 	}
 	i = q->ring + (before.end & q->mask);
-	entry = bpf_map_lookup_elem(&waiting, &i);
+	entry = OWN(waiting, sharer, &i);
 	if (!entry)
 		return FULL;
 	bpf_spin_lock(&b->lock);
@@ -300,7 +300,7 @@ static __always_inline __u32 flow_leaf(struct packet *p, const struct queue *q, 
 {
 	__u32 number = bpf_get_hash_recalc(p->ctx) & (q->flows - 1);
 	__u32 i = q->flows_slot * q->flows + number;
-	struct flow *f = bpf_map_lookup_elem(&flows, &i);
+	struct flow *f = OWN(flows, p->sharer, &i);
 	__u64 pace = q->paces[READ(q->version) & 1].ns, used, now = p->now;
 
 	if (!f)

@@ -80,7 +80,8 @@ __noinline int refund_customer(__u32 number, __u64 now, __u32 n, __u32 color)
  * a key. */
 __noinline int refund_state(__u32 stage, __u64 now, __u32 n, __u32 color)
 {
-	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
+	__u32 i = NUMBER(stage);
+	const struct stage *m = bpf_map_lookup_elem(&stages, &i);
 	struct state *s;
 
 	if (!m)
@@ -89,7 +90,7 @@ __noinline int refund_state(__u32 stage, __u64 now, __u32 n, __u32 color)
 		refund_budget(m->slot, now, n, color);
 		return 0;
 	}
-	s = bpf_map_lookup_elem(&states, &m->slot);
+	s = OWN(states, SHARER(stage), &m->slot);
 	if (!s)
 		return 0;
 	bpf_spin_lock(&s->lock);
@@ -100,8 +101,9 @@ __noinline int refund_state(__u32 stage, __u64 now, __u32 n, __u32 color)
 
 /* refund_stage gives tokens back to the meter of a stage, and returns the next stage of the
  * chain, negative for none. It is a separate function, so the verifier verifies it once. */
-__noinline int refund_stage(__u32 i, __u64 now, __u64 size, __u32 taken, __u32 customer)
+__noinline int refund_stage(__u32 stage, __u64 now, __u64 size, __u32 taken, __u32 customer)
 {
+	__u32 i = NUMBER(stage);
 	const struct stage *m = bpf_map_lookup_elem(&stages, &i);
 	__u32 color = (taken & TAKEN_COLOR) - 1, n;
 
@@ -117,7 +119,7 @@ __noinline int refund_stage(__u32 i, __u64 now, __u64 size, __u32 taken, __u32 c
 	else if (m->table >= 0 && !(taken & TAKEN_SHARED))
 		refund_key(i, now, n, color);
 	else
-		refund_state(i, now, n, color);
+		refund_state(stage, now, n, color);
 	return m->then;
 }
 
@@ -126,12 +128,12 @@ __noinline int refund_stage(__u32 i, __u64 now, __u64 size, __u32 taken, __u32 c
  * upper half of size, bytes in the lower one. */
 __noinline int give_back(__u32 first, __u64 now, __u64 size, __u32 taken, __u32 customer)
 {
-	int i = first;
+	int i = NUMBER(first);
 
 	if (!policy.queues && !policy.paced)
 		return 0;
 	for (int k = 0; k < MAX_CHAIN && i >= 0 && taken; k++) {
-		i = refund_stage(i, now, size, taken, customer);
+		i = refund_stage(FOR(SHARER(first), i), now, size, taken, customer);
 		taken >>= TAKEN;
 	}
 	return 0;

@@ -58,7 +58,7 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		done = act(p, class, &m, fate, n);
 	} else {
 		__u32 untaken = 0;
-		struct counts *counts = bpf_map_lookup_elem(&counters, &untaken);
+		struct counts *counts = OWN(counters, p->sharer, &untaken);
 
 		if (counts)
 			add_count(&counts->colors[GREEN], p->segments, n);

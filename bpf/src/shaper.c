@@ -31,12 +31,12 @@ static __always_inline struct record *init_packet(struct packet *p)
 
 /* policy_expired reports whether the policy has expired. The program checks it, so
  * that a policy ends even if no user-space process is left to remove it. */
-static __always_inline int policy_expired(__u64 now)
+static __always_inline int policy_expired(const struct packet *p)
 {
 	__u32 first = 0;
-	const __u64 *at = bpf_map_lookup_elem(&expiry, &first);
+	const __u64 *at = OWN(expiry, p->sharer, &first);
 
-	return at && now > READ(*at) - 1; /* 0, never, becomes the largest number */
+	return at && p->now > READ(*at) - 1; /* 0, never, becomes the largest number */
 }
 
 static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
@@ -53,6 +53,7 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 		.end = (void *)(long)skb->data_end,
 		.captured = skb->len,
 		.wire = skb->len,
+		.sharer = SHARER_OF(skb->ifindex),
 	};
 	struct record *r;
 
@@ -63,7 +64,7 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 		p.wire += 4;
 	}
 	r = init_packet(&p);
-	if (policy_expired(p.now))
+	if (policy_expired(&p))
 		return TC_NEXT;
 	/* A sender's priority must not select one of our leaves. */
 	if (policy.pacer == HTB && skb->priority >> 16 == policy.major)
@@ -104,12 +105,13 @@ int shaper_xdp(struct xdp_md *ctx)
 		.data = (void *)(long)ctx->data,
 		.end = (void *)(long)ctx->data_end,
 		.captured = bpf_xdp_get_buff_len(ctx),
+		.sharer = SHARER_OF(ctx->ingress_ifindex),
 	};
 	struct record *r;
 
 	p.wire = p.captured;
 	r = init_packet(&p);
-	if (policy_expired(p.now))
+	if (policy_expired(&p))
 		return XDP_PASS;
 	return shape(&p, r) ? XDP_PASS : XDP_DROP;
 }

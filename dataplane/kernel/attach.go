@@ -64,6 +64,8 @@ type Config struct {
 	// KeepOrphans leaves the remains of deleted interfaces to other calls, such as Clear: finding them
 	// takes a look at all interfaces.
 	KeepOrphans bool
+	// Programs are shared with other Shapers of this process; nil: the Shaper has a program of its own.
+	Programs *Programs
 
 	rollbackGoal *record.Before // of a shaper detached from another hook or device
 	encoded      *image.Image   // of the plan
@@ -212,7 +214,7 @@ func (cfg *Config) takeOver(st *site, plan *compiled.Plan) (*Shaper, []compiled.
 	next.ArmRollback(s.RollbackGoal(), cfg.Until)
 	next.Apply(cfg.settings())
 	next.Namespace, next.Index, next.Process = st.Namespace, st.Index, os.Getpid()
-	s.TookOver, s.encoded = true, cfg.encoded
+	s.TookOver, s.encoded, s.programs = true, cfg.encoded, cfg.Programs
 	changes, err := s.install(st, plan, &next)
 	if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
 		s.Close()
@@ -256,7 +258,7 @@ func (cfg *Config) attachNew(st *site, plan *compiled.Plan) (s *Shaper, err erro
 	s = &Shaper{About: About{
 		Version: record.Version, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace,
 		Direction: cfg.Direction, Since: time.Now().Round(0), Process: os.Getpid(),
-	}, encoded: cfg.encoded}
+	}, encoded: cfg.encoded, programs: cfg.Programs}
 	var unusable error
 	s.restored, unusable = cfg.restored()
 	if s.maps, err = image.NewMaps(); err != nil {

@@ -23,7 +23,7 @@ func (a attachment) recordText() ([]byte, error) {
 		return nil, err
 	}
 	defer p.Close()
-	m, err := mapByName(p, record.MapName)
+	m, err := a.mapByName(p, record.MapName)
 	if m == nil || err != nil {
 		return nil, err
 	}
@@ -32,9 +32,9 @@ func (a attachment) recordText() ([]byte, error) {
 	return bytes.TrimRight(text, "\x00"), err
 }
 
-// mapByName returns a map of a program, or nil for none of this name.
-func mapByName(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
-	err = eachMap(p, func(m *ebpf.Map, of string) bool {
+// mapByName returns a map of the attached program, or nil for none of this name.
+func (a attachment) mapByName(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
+	_, err = a.eachMap(p, func(m *ebpf.Map, of string) bool {
 		if of == name && out == nil {
 			out = m
 			return true
@@ -44,12 +44,15 @@ func mapByName(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
 	return out, err
 }
 
-// eachMap calls keep for each map of a program, and closes the map unless keep returns
-// true.
-func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
+// eachMap calls keep for each map of the attached program, and closes the map unless keep returns true. Of
+// a program that several interfaces share, keep gets the maps of this one, and each map that all have in
+// common. The error is ENOENT if the program was replaced meanwhile.
+func (a attachment) eachMap(
+	p *ebpf.Program, keep func(m *ebpf.Map, name string) bool,
+) (shared bool, err error) {
 	info, err := p.Info()
 	if err != nil {
-		return err
+		return false, err
 	}
 	ids, _ := info.MapIDs()
 	for _, id := range ids {
@@ -58,18 +61,24 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 			continue // the program was freed meanwhile
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		info, err := m.Info()
+		if err == nil && image.IsShared(m, info.Name) {
+			array := m
+			shared = true
+			m, err = image.OwnMap(array, a.Index)
+			array.Close()
+		}
 		if err == nil && keep(m, info.Name) {
 			continue
 		}
 		m.Close()
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return shared, nil
 }
 
 // openShaper returns the shaper of an attachment, or nil without a record: the program then is not
@@ -82,7 +91,7 @@ func (a attachment) openShaper() (*Shaper, error) {
 	}
 	defer p.Close()
 	s := &Shaper{generation: generation{maps: image.EmptyMaps()}}
-	if err := eachMap(p, func(m *ebpf.Map, name string) bool {
+	shared, err := a.eachMap(p, func(m *ebpf.Map, name string) bool {
 		to := s.maps.MapFields()[name]
 		switch {
 		case name == record.MapName:
@@ -98,7 +107,11 @@ func (a attachment) openShaper() (*Shaper, error) {
 		}
 		*to = m
 		return true
-	}); err != nil {
+	})
+	if err == nil && shared {
+		err = s.maps.ReplaceCommon()
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}

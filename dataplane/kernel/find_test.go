@@ -14,19 +14,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// eachHook runs a test for each hook and direction, in Near of a new wire, with a shaper attached to v0.
+// eachHook runs a test for each hook and direction, in Near of a new wire, with a shaper attached to v0. Its
+// program is its own, or could be shared.
 func eachHook(t *testing.T, test func(w *nettest.Wire, s *Shaper, plan *compiled.Plan) error) {
 	kerneltest.NeedRoot(t)
 	plan := kerneltest.Compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	for _, row := range []struct {
 		direction dataplane.Direction
 		method    Hook
-	}{{Egress, TCX}, {Egress, TC}, {Ingress, TCX}, {Ingress, TC}, {Ingress, XDP}} {
-		t.Run(fmt.Sprintf("%s-%v", row.method, row.direction), func(t *testing.T) {
+		programs  *Programs
+	}{
+		{Egress, TCX, nil},
+		{Egress, TC, nil},
+		{Ingress, TCX, nil},
+		{Ingress, TC, nil},
+		{Ingress, XDP, nil},
+		{Egress, TCX, &Programs{}},
+		{Egress, TC, &Programs{}},
+		{Ingress, XDP, &Programs{}},
+	} {
+		t.Run(fmt.Sprintf("%s-%v-%v", row.method, row.direction, row.programs != nil), func(t *testing.T) {
 			t.Parallel()
 			w := nettest.NewWire(t)
 			w.Do(func() error {
-				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Hook: row.method}, plan)
+				s, _, err := Attach(Config{
+					Interface: "v0", Direction: row.direction, Hook: row.method, Programs: row.programs,
+				}, plan)
 				if errors.Is(err, hook.ErrNoTCX) {
 					t.Skip(err)
 				}

@@ -34,8 +34,8 @@ func (s *Shaper) install(st *site, plan *compiled.Plan, next *About) ([]compiled
 		step{i.assignSlots, nil},
 		step{i.buildQueues, i.removeQueues},
 		step{i.makeMaps, nil},
-		step{i.loadProgram, nil},
 		step{i.makeRecord, nil},
+		step{i.loadProgram, nil},
 	); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,8 @@ type installation struct {
 	there   *image.Leaves // leaves of customers under the previous policy
 	entry   image.Entry
 	loaded  *ebpf.Collection
-	program *ebpf.Program // in loaded
+	program *ebpf.Program // in loaded, or shared
+	note    string        // for Shaper.Notes, or ""
 
 	generation // of the new program; after complete, of the previous one
 }
@@ -182,36 +183,29 @@ func (i *installation) makeMaps() (err error) {
 	return err
 }
 
-func (i *installation) loadProgram() error {
-	spec, err := engine.ShaperSpec()
-	if err != nil {
-		return err
-	}
-	i.entry = image.EntryOf(i.s.Direction, i.next.Place.Hook, i.image.Pacer)
-	name := image.Programs[i.entry]
-	if i.loaded, err = i.image.LoadProgram(spec, name, i.maps.ByName()); err != nil {
-		return err
-	}
-	i.program = i.loaded.Programs[name]
-	return nil
-}
-
-// makeRecord makes the new program's record and binds it to the program. The record is
-// complete except for Begun, so that another process can recognize and use the program
-// if this one is killed.
+// makeRecord makes the new program's record. It is complete except for Begun, so that another process can
+// recognize and use the program if this one is killed.
 func (i *installation) makeRecord() (err error) {
+	i.entry = image.EntryOf(i.s.Direction, i.next.Place.Hook, i.image.Pacer)
 	i.next.Version, i.next.Begun, i.next.Loaded = record.Version, true, time.Now().Round(0)
 	i.image.Describe(i.next)
 	// with room for Before, which contains this label
 	if i.about, err = record.New(i.next, len(i.s.Label)); err != nil {
 		return err
 	}
-	if i.readings, err = image.NewReadings(&i.next.Outline); err != nil {
+	i.readings, err = image.NewReadings(&i.next.Outline)
+	return err
+}
+
+// loadProgram loads the new program with its record, or finds one to share.
+func (i *installation) loadProgram() error {
+	if err := i.shareProgram(); err != nil {
 		return err
 	}
-	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)),
-		i.maps.Counters.BindOlder(i.program)); err != nil {
-		return err
+	if i.sharer == nil {
+		if err := i.loadOwnProgram(); err != nil {
+			return err
+		}
 	}
 	if err := checkNames(i.program, i.about); err != nil {
 		return err
@@ -222,6 +216,38 @@ func (i *installation) makeRecord() (err error) {
 	}
 	i.next.Program, _ = info.ID()
 	return nil
+}
+
+// shareProgram sets the program to a shared one, if there can be one.
+func (i *installation) shareProgram() error {
+	if i.s.programs == nil || i.claims != nil {
+		return nil
+	}
+	flows, err := i.image.NewFlows()
+	if err != nil {
+		return err
+	}
+	defer flows.Close() // the program keeps its own reference
+	own := i.maps.OwnMaps(i.about, i.readings, flows)
+	i.sharer, i.note, err = i.s.programs.add(i.image, i.maps, own, i.device.Index)
+	if i.sharer != nil {
+		i.program = i.sharer.in.Program
+	}
+	return err
+}
+
+func (i *installation) loadOwnProgram() error {
+	spec, err := engine.ShaperSpec()
+	if err != nil {
+		return err
+	}
+	name := image.Programs[i.entry]
+	if i.loaded, err = i.image.LoadProgram(spec, name, i.maps.ByName()); err != nil {
+		return err
+	}
+	i.program = i.loaded.Programs[name]
+	return errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)),
+		i.maps.Counters.BindOlder(i.program))
 }
 
 // checkNames checks that other processes will recognize the program and its record. If
@@ -270,6 +296,9 @@ func (i *installation) complete() error {
 	s, st := i.s, i.st
 	errs := []error{i.claims.CommitProgram(i.next.Program), s.maps.FreeTables(s.BpfStages(), i.image.Stages)}
 	s.Notes = i.claims.Notes()
+	if i.note != "" {
+		s.Notes = append(s.Notes, i.note)
+	}
 	hadQueues := s.Pacer != ""
 	s.About = *i.next
 	s.generation, i.generation = i.generation, s.generation

@@ -32,6 +32,7 @@ type Shaper struct {
 	recordText      []byte                  // the record as last read
 	finalLeafCounts map[uint16]qdisc.Counts // HTB's counts at Detach
 	leases          image.Leases
+	programs        *Programs            // Config.Programs
 	encoded         *image.Image         // of the plan last passed to Check; nil after use
 	index           *image.CustomerIndex // nil until SetCustomerPlans needs it
 	restored        *image.CustomerTable // of Config.Restore; nil after Attach
@@ -50,6 +51,9 @@ type Shaper struct {
 // Close releases the resources of this process. It detaches a shaper that this process attached by
 // a link and did not pin. A tc filter and a pinned link stay attached; Detach removes them.
 func (s *Shaper) Close() {
+	if s.staysAttached() {
+		s.sharer = nil // the program needs the maps
+	}
 	closeHook(s.hook)
 	s.leases.Close()
 	s.index.Close()
@@ -57,6 +61,16 @@ func (s *Shaper) Close() {
 	if s.owner.File != nil {
 		s.owner.Close()
 	}
+}
+
+// staysAttached reports whether the program is still attached after Close.
+func (s *Shaper) staysAttached() bool {
+	_, isLink := s.hook.(*hook.BPFLink)
+	if s.hook == nil || isLink && !s.Pinned {
+		return false
+	}
+	id, err := s.hook.Program()
+	return err != nil || id == s.Program
 }
 
 // closeHook closes this process's reference to a link. There is none for a tc filter.
@@ -71,6 +85,7 @@ type generation struct {
 	maps     *image.Maps // may be partly those of the previous generation
 	about    *ebpf.Map   // the record
 	readings *ebpf.Map
+	sharer   *sharer // nil if the program is not shared, or by Shapers of another process
 }
 
 // close closes all maps. The kernel keeps those of an attached program.
@@ -80,6 +95,7 @@ func (g *generation) close() {
 	}
 	g.about.Close()
 	g.readings.Close()
+	g.sharer.leave()
 }
 
 // closeUnused closes the maps not used by another generation.
@@ -89,6 +105,7 @@ func (g *generation) closeUnused(other *generation) {
 	}
 	g.about.Close()
 	g.readings.Close()
+	g.sharer.leave()
 }
 
 // Info returns the description of the shaper, which Refresh updates.
@@ -315,6 +332,9 @@ func (s *Shaper) adoptAttached(now attachment) error {
 	}
 	other.Interface = s.Interface
 	previous, link := s.generation, s.hook // even maps made by this process may have been replaced
+	if other.Program == s.Program {        // attached anew
+		other.sharer, previous.sharer = previous.sharer, nil
+	}
 	s.leases.Lock.Lock()
 	s.About, s.recordText, s.generation, s.hook = other.About, other.recordText, other.generation, other.hook
 	s.leases.UseStages(s.maps.Leases, &s.About)

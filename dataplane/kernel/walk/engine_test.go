@@ -65,6 +65,18 @@ func newHooked(
 	t testing.TB, policy *dataplane.Policy, hook image.Entry, change func(*bpf.ShaperConstants),
 ) *hooked {
 	t.Helper()
+	h := newUnopened(t, policy, hook, change)
+	if err := h.open(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// newUnopened encodes the policy for newHooked.
+func newUnopened(
+	t testing.TB, policy *dataplane.Policy, hook image.Entry, change func(*bpf.ShaperConstants),
+) *hooked {
+	t.Helper()
 	g, err := encodePolicy(policy, hook, "")
 	if err != nil {
 		t.Fatal(err)
@@ -77,10 +89,16 @@ func newHooked(
 	if change != nil {
 		change(&h.image.Constants)
 	}
-	if err := h.open(); err != nil {
-		t.Fatal(err)
-	}
 	return h
+}
+
+// makeMaps creates the maps.
+func (h *hooked) makeMaps() (err error) {
+	if h.maps, err = image.NewMaps(); err != nil {
+		return err
+	}
+	h.image.Inherit(&record.About{}, nil)
+	return h.image.Initialize(h.maps)
 }
 
 // open creates the maps and loads the program.
@@ -89,11 +107,7 @@ func (h *hooked) open() error {
 	if err != nil {
 		return err
 	}
-	if h.maps, err = image.NewMaps(); err != nil {
-		return err
-	}
-	h.image.Inherit(&record.About{}, nil)
-	if err := h.image.Initialize(h.maps); err != nil {
+	if err := h.makeMaps(); err != nil {
 		return err
 	}
 	h.loaded, err = h.image.LoadProgram(spec, image.Programs[h.hook], h.maps.ByName())
@@ -102,6 +116,51 @@ func (h *hooked) open() error {
 	}
 	h.program = h.loaded.Programs[image.Programs[h.hook]]
 	return nil
+}
+
+// loopback is the index of the interface of test runs.
+const loopback = 1
+
+// openShared is open for a program that several interfaces share. Another interface has maps of its own.
+// It returns false if the program cannot be shared.
+func (h *hooked) openShared(t testing.TB) (bool, error) {
+	if err := h.makeMaps(); err != nil {
+		return false, err
+	}
+	own := func(m *image.Maps) map[string]*ebpf.Map {
+		flows, err := h.image.NewFlows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound, err := image.NewReadings(h.image.Plan.Outline())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { flows.Close(); bound.Close() })
+		return m.OwnMaps(bound, bound, flows)
+	}
+	maps := own(h.maps)
+	if _, ok := h.image.ShareForm(h.maps, maps); !ok {
+		return false, nil
+	}
+	s, err := h.image.LoadShared(maps)
+	if err != nil {
+		return false, err
+	}
+	t.Cleanup(s.Close)
+	other := &hooked{Walker: Walker{image: h.image}}
+	if other.maps, err = image.NewMaps(); err != nil {
+		return false, err
+	}
+	t.Cleanup(other.maps.Close)
+	if err := h.image.Initialize(other.maps); err != nil {
+		return false, err
+	}
+	if err := s.Put(s.Place(loopback+1), own(other.maps)); err != nil {
+		return false, err
+	}
+	h.loaded, h.program = s.Loaded, s.Program
+	return true, s.Put(s.Place(loopback), maps)
 }
 
 // skb is struct __sk_buff of linux/bpf.h.

@@ -25,6 +25,9 @@ var planes = slices.DeleteFunc([]plane{
 	{"xdp", false, false, atEntry(image.XdpEntry, dataplane.LinkEthernet)},
 	{"egress-raw", true, true, atEntry(image.EgressEntry, dataplane.LinkRaw)},
 	{"xdp-raw", false, true, atEntry(image.XdpEntry, dataplane.LinkRaw)},
+	{"egress-shared", true, false, shared(image.EgressEntry)},
+	{"ingress-shared", true, true, shared(image.IngressEntry)},
+	{"xdp-shared", false, true, shared(image.XdpEntry)},
 	{"walk", true, false, walkBatches},
 }, func(p plane) bool { return p.slow && kerneltest.InVM })
 
@@ -33,6 +36,24 @@ func atEntry(hook image.Entry, link dataplane.LinkType) func(t testing.TB, p *da
 	return func(t testing.TB, p *dataplane.Policy) processor {
 		t.Helper()
 		return newHooked(t, p, hook, func(c *bpf.ShaperConstants) { c.Link = uint8(link) })
+	}
+}
+
+// shared opens the program of a hook that several interfaces share, or one of its own if the policy has
+// parts that cannot be shared.
+func shared(hook image.Entry) func(t testing.TB, p *dataplane.Policy) processor {
+	return func(t testing.TB, p *dataplane.Policy) processor {
+		t.Helper()
+		h := newUnopened(t, p, hook, nil)
+		yes, err := h.openShared(t)
+		if err == nil && !yes {
+			h.Close()
+			return newHooked(t, p, hook, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// BenchmarkProgram runs the program on a small IPv4 packet, at rates that do not limit it.
+// BenchmarkProgram runs the program on a small IPv4 packet, at rates that do not limit it: one of its own,
+// and one that several interfaces share.
 func BenchmarkProgram(b *testing.B) {
 	kerneltest.NeedRoot(b)
 	trtcm := &dataplane.Meter{
@@ -35,19 +36,23 @@ func BenchmarkProgram(b *testing.B) {
 		{"per source", dataplane.Class{Meter: perSource}},
 		{"queue", dataplane.Class{Meter: trtcm, Green: queued}},
 	} {
-		b.Run(bench.name, func(b *testing.B) {
-			bench.class.Name = "all"
-			h := newHooked(b, &dataplane.Policy{Classes: []dataplane.Class{bench.class}}, image.EgressEntry,
-				nil)
-			frame := make([]byte, 64)
-			copy(frame, []byte{
-				2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 6, 0x66, 0xc4, 10,
-				0, 0, 1, 10, 0, 0, 2,
-			})
-			b.ResetTimer()
-			if _, _, err := h.program.Benchmark(frame, b.N, nil); err != nil {
-				b.Fatal(err)
-			}
+		bench.class.Name = "all"
+		policy := &dataplane.Policy{Classes: []dataplane.Class{bench.class}}
+		b.Run(bench.name, func(b *testing.B) { newHooked(b, policy, image.EgressEntry, nil).benchmark(b) })
+		b.Run(bench.name+" shared", func(b *testing.B) {
+			shared(image.EgressEntry)(b, policy).(*hooked).benchmark(b)
 		})
+	}
+}
+
+func (h *hooked) benchmark(b *testing.B) {
+	frame := make([]byte, 64)
+	copy(frame, []byte{
+		2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 6, 0x66, 0xc4, 10,
+		0, 0, 1, 10, 0, 0, 2,
+	})
+	b.ResetTimer()
+	if _, _, err := h.program.Benchmark(frame, b.N, nil); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -48,7 +48,7 @@ func NewHost(s cli.Streams, c *policyfile.Serve, files []string) (*Host, error) 
 		return nil, err
 	}
 	h.process, h.notify = newProcess(s), newNotifier()
-	h.guards.Name = "serve"
+	h.guards.Name, h.programs = "serve", &kernel.Programs{}
 	h.hangups = watchHangups(h.notify)
 	return h, nil
 }

@@ -268,6 +268,7 @@ func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []
 		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer,
 		Dry: o.Dry, Pin: k.pin, GSOLimit: o.GSOLimit, Label: live.Label(k.policy, k.name),
 		Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard, KeepOrphans: !k.alone,
+		Programs: k.programs,
 	}, k.policy.Plan)
 	var active *dataplane.ActiveError
 	if err != nil && !errors.As(err, &active) {

@@ -13,6 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/watch"
 )
 
@@ -23,6 +24,7 @@ type process struct {
 	services atomic.Int32   // number of services that check their shapers
 	guards   live.Guards
 	calls    live.Calls
+	programs *kernel.Programs // nil: each service has programs of its own
 
 	watching sync.Once
 	watcher  *watch.Watcher // nil: netlink cannot be used, or no service needs it yet

@@ -12,13 +12,43 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// parseShaper parses the object of the programs.
-var parseShaper = sync.OnceValues(bpf.LoadShaper)
+// parseShaper and parseShared parse the objects of the programs for one interface and for several.
+var (
+	parseShaper = sync.OnceValues(bpf.LoadShaper)
+	parseShared = sync.OnceValues(bpf.LoadShared)
+)
 
 // ShaperSpec returns the specification of the programs and their maps, for the caller to change.
 func ShaperSpec() (*ebpf.CollectionSpec, error) {
 	spec, err := parseShaper()
 	return spec.Copy(), err
+}
+
+// SharedSpec is ShaperSpec for the programs that several interfaces share.
+func SharedSpec() (*ebpf.CollectionSpec, error) {
+	spec, err := parseShared()
+	return spec.Copy(), err
+}
+
+// NewArrayOfMaps makes an array with room for n maps like m, which has the name of a map of the programs or
+// is an array without a lock in its values.
+func NewArrayOfMaps(name string, n uint32, m *ebpf.Map) (*ebpf.Map, error) {
+	all, err := parseShaper()
+	if err != nil {
+		return nil, err
+	}
+	inner := &ebpf.MapSpec{Type: m.Type(), KeySize: m.KeySize(), ValueSize: m.ValueSize()}
+	if spec := all.Maps[name]; spec != nil {
+		inner = spec.Copy()
+	}
+	inner.MaxEntries = m.MaxEntries()
+	array, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: name, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: n, InnerMap: inner,
+	})
+	if err != nil {
+		return nil, cause.Of(fmt.Errorf("create an array of %d maps %s: %w", n, name, err))
+	}
+	return array, nil
 }
 
 // NewMap makes a map of the programs with room for n entries; 0: as many as its C declares.

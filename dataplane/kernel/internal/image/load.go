@@ -130,10 +130,24 @@ func NewMaps() (*Maps, error) {
 	return s, nil
 }
 
-// LoadProgram loads one program of a spec with the image's policy. given are the maps that outlive
-// a policy, by name; the policy's own maps are made here. The caller closes the collection. An
-// attached program keeps its maps open.
+// LoadProgram loads the image's program for one interface. given are the maps that outlive a policy, by
+// name; the policy's own maps are made here. The caller closes the collection. An attached program keeps
+// its maps open.
 func (g *Image) LoadProgram(
+	spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map,
+) (*ebpf.Collection, error) {
+	flows, err := g.NewFlows()
+	if err != nil {
+		return nil, err
+	}
+	defer flows.Close() // the program keeps its own reference
+	given = maps.Clone(given)
+	given[bpf.ShaperMapFlows] = flows
+	return g.load(spec, program, given)
+}
+
+// load loads one program of a spec with the image's policy, as LoadProgram does. given must have the flows.
+func (g *Image) load(
 	spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map,
 ) (*ebpf.Collection, error) {
 	for name := range spec.Programs {
@@ -166,7 +180,12 @@ func (g *Image) LoadProgram(
 	return c, cause.Of(err)
 }
 
-// newPolicyMaps makes the maps of a policy, which programs only read. If it fails it
+// NewFlows makes the map with the flows of the policy's queues.
+func (g *Image) NewFlows() (*ebpf.Map, error) {
+	return engine.NewArray(bpf.ShaperMapFlows, make([]bpf.ShaperFlow, int(g.spread)*flowLeaves))
+}
+
+// newPolicyMaps makes the maps of a policy that programs only read. If it fails it
 // returns the maps made so far with the error.
 func (g *Image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 	out := map[string]*ebpf.Map{}
@@ -176,7 +195,6 @@ func (g *Image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 		addArray(out, bpf.ShaperMapBounds6, g.bounds),
 		addArray(out, bpf.ShaperMapClasses, g.classes),
 		addArray(out, bpf.ShaperMapStages, g.Stages),
-		addArray(out, bpf.ShaperMapFlows, make([]bpf.ShaperFlow, int(g.spread)*flowLeaves)),
 		addHash(out, bpf.ShaperMapHighs, g.highs),
 	} {
 		if err != nil {

@@ -16,9 +16,13 @@ import (
 // use it.
 const MapName = "about"
 
-// aboutRoom is the size of an about map beyond its first record, bytes: later records
-// may be longer.
-const aboutRoom = 1 << 10
+// aboutRoom is the least size of an about map beyond its first record, bytes: later records may be longer.
+// The size is a multiple of aboutUnit, so that records of the same policy at several interfaces have the
+// same size.
+const (
+	aboutRoom = 1 << 10
+	aboutUnit = 1 << 12
+)
 
 // New makes the map for a, with room for more bytes beyond aboutRoom.
 func New(a *About, room int) (*ebpf.Map, error) {
@@ -26,9 +30,9 @@ func New(a *About, room int) (*ebpf.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+	size := (len(text) + room + aboutRoom + aboutUnit - 1) / aboutUnit * aboutUnit
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: MapName, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(text) + room + aboutRoom),
-		MaxEntries: 1,
+		Name: MapName, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1,
 	})
 	if err != nil {
 		return nil, cause.Of(err)
