@@ -55,11 +55,19 @@ type target struct {
 func (v *supervisor) outdated() map[*policy][]target {
 	out := map[*policy][]target{}
 	for _, m := range v.shaped("") {
-		if p := v.files.policies[source(m.entry)]; p != nil && p != m.policy && !m.again {
+		if p := v.newer(m); p != nil {
 			out[p] = append(out[p], target{m, m.Name})
 		}
 	}
 	return out
+}
+
+// newer returns the policy of the files for a member, nil if it has that policy.
+func (v *supervisor) newer(m *member) *policy {
+	if p := v.files.policies[source(m.entry)]; p != m.policy && !m.again {
+		return p
+	}
+	return nil
 }
 
 // update loads the policies of the files at all outdated members. It continues with those that were started

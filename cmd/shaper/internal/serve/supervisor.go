@@ -110,7 +110,7 @@ func (v *supervisor) run(ctx context.Context) error {
 		case m := <-v.attached:
 			m.ready, m.failures = true, 0
 			v.arrived(m)
-			if !v.reloading && len(v.outdated()) > 0 {
+			if !v.reloading && v.newer(m) != nil {
 				v.reloading = true
 				v.update(v.files, nil, func(error) {})
 			}
