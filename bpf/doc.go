@@ -32,4 +32,4 @@ package bpf
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -DSHARERS=4096 -I/usr/include/x86_64-linux-gnu" -output-stem shared Shared src/shaper.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem walk Walk src/walk.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type move -type addition -output-stem budget Budget src/budget.c
-//go:generate llvm-strip-14 --wildcard --strip-symbol=LBB* shaper_bpfel.o shared_bpfel.o walk_bpfel.o budget_bpfel.o
+//go:generate llvm-strip-14 --wildcard --strip-symbol=LBB* --remove-section=.rel.BTF.ext shaper_bpfel.o shared_bpfel.o walk_bpfel.o budget_bpfel.o

@@ -203,6 +203,7 @@ func (cfg *Config) takeOver(st *site, plan *compiled.Plan) (*Shaper, []compiled.
 	if s == nil {
 		return nil, nil, st.clear(cfg.Direction)
 	}
+	s.sharer = cfg.Programs.of(s.Program, s.Place.Index)
 	if fits, err := cfg.prepareTakeOver(st, s, plan); err != nil || !fits {
 		s.Close()
 		return nil, nil, err

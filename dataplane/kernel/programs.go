@@ -25,6 +25,7 @@ type Programs struct {
 // shared is a shared program.
 type shared struct {
 	*image.Shared
+	id   ebpf.ProgramID
 	form image.Form
 	used map[uint32]bool // places of sharers
 }
@@ -38,7 +39,9 @@ type sharer struct {
 
 // add puts the maps of an interface into a shared program, which it loads if necessary. It returns nil if
 // the interface needs a program of its own. note is the reason, once, if that is the kernel.
-func (p *Programs) add(g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int) (s *sharer, note string, err error) {
+func (p *Programs) add(
+	g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int,
+) (s *sharer, note string, err error) {
 	if p == nil {
 		return nil, "", nil
 	}
@@ -58,7 +61,9 @@ func (p *Programs) add(g *image.Image, m *image.Maps, own map[string]*ebpf.Map, 
 }
 
 // take takes the place of an interface in a program. It returns nil after an earlier error.
-func (p *Programs) take(g *image.Image, form image.Form, own map[string]*ebpf.Map, index int) (*sharer, error) {
+func (p *Programs) take(
+	g *image.Image, form image.Form, own map[string]*ebpf.Map, index int,
+) (*sharer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refused != nil {
@@ -75,12 +80,36 @@ func (p *Programs) take(g *image.Image, form image.Form, own map[string]*ebpf.Ma
 		p.refused = err
 		return nil, err
 	}
-	in := &shared{loaded, form, map[uint32]bool{loaded.Place(index): true}}
+	info, err := loaded.Program.Info()
+	if err != nil {
+		loaded.Close()
+		return nil, err
+	}
+	id, _ := info.ID()
+	in := &shared{loaded, id, form, map[uint32]bool{loaded.Place(index): true}}
 	if p.list == nil {
 		p.list = map[image.Form][]*shared{}
 	}
 	p.list[form] = append(p.list[form], in)
 	return &sharer{p, in, loaded.Place(index)}, nil
+}
+
+// of returns the place of an interface in a program, if this process has loaded it: an earlier Shaper was
+// closed, and its program stayed attached.
+func (p *Programs) of(program ebpf.ProgramID, index int) *sharer {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, list := range p.list {
+		for _, in := range list {
+			if place := in.Place(index); in.id == program && in.used[place] {
+				return &sharer{p, in, place}
+			}
+		}
+	}
+	return nil
 }
 
 // leave takes the interface's maps away from the program after it has been replaced or detached. It does

@@ -2,7 +2,10 @@ package walk
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf/features"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -29,7 +32,15 @@ var planes = slices.DeleteFunc([]plane{
 	{"ingress-shared", true, true, shared(image.IngressEntry)},
 	{"xdp-shared", false, true, shared(image.XdpEntry)},
 	{"walk", true, false, walkBatches},
-}, func(p plane) bool { return p.slow && kerneltest.InVM })
+}, func(p plane) bool {
+	return p.slow && kerneltest.InVM || strings.HasSuffix(p.name, "shared") && !kernelShares()
+})
+
+// kernelShares reports whether the kernel supports shared programs: maps with locks in arrays of maps.
+func kernelShares() bool {
+	version, err := features.LinuxVersionCode()
+	return err != nil || version >= 6<<16|2<<8
+}
 
 // atEntry opens the program of a hook for a link type.
 func atEntry(hook image.Entry, link dataplane.LinkType) func(t testing.TB, p *dataplane.Policy) processor {

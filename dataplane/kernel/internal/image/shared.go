@@ -86,8 +86,9 @@ func (g *Image) LoadShared(own map[string]*ebpf.Map) (*Shared, error) {
 		return nil, err
 	}
 	s := &Shared{arrays: map[string]*ebpf.Map{}}
+	places := spec.Maps[bpf.SharedMapStates].MaxEntries
 	for name, m := range own {
-		if s.arrays[name], err = engine.NewArrayOfMaps(name, spec.Maps[bpf.SharedMapStates].MaxEntries, m); err != nil {
+		if s.arrays[name], err = engine.NewArrayOfMaps(name, places, m); err != nil {
 			s.Close()
 			return nil, err
 		}
