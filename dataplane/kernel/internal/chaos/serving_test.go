@@ -57,11 +57,11 @@ func serving() []*scenario {
 	stays.name, stays.before = "serve-takeover-pinned", [][]string{background("a", "tcx", "both")}
 	stays.active, stays.want, stays.may = policyB, policyB, []string{nothing, policyA, policyB}
 	list = append(list, &scenario{
-		name: "serve-reload-beside", beside: []string{"serve", "serve-a"},
-		victim: []string{"reload", "v0", "--policy", "bq.yaml"}, within: within("egress"), want: nothing,
+		name: "serve-reload-beside", beside: []string{"serve", "serve-both"},
+		victim: []string{"reload", "v0", "--policy", "bq.yaml"}, within: directions, want: nothing,
 		may: []string{nothing},
 	}, &scenario{
-		name: "serve-detach-beside", beside: []string{"serve", "serve-both"}, victim: []string{"status", "--json"},
+		name: "serve-status-beside", beside: []string{"serve", "serve-both"}, victim: []string{"status", "--json"},
 		within: directions, want: nothing, may: []string{nothing}, besideWant: policyA, lists: true,
 	})
 	return list
