@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
@@ -21,6 +22,9 @@ type Programs struct {
 	list    map[image.Form][]*shared
 	refused error // the kernel cannot load shared programs
 }
+
+// temporary are the errors after which the next program may be loaded.
+var temporary = []error{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR}
 
 // shared is a shared program.
 type shared struct {
@@ -77,7 +81,9 @@ func (p *Programs) take(
 	}
 	loaded, err := g.LoadShared(own)
 	if err != nil {
-		p.refused = err
+		if !slices.ContainsFunc(temporary, func(e error) bool { return errors.Is(err, e) }) {
+			p.refused = err
+		}
 		return nil, err
 	}
 	info, err := loaded.Program.Info()
