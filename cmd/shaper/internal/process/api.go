@@ -213,7 +213,7 @@ func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
 // Reload reads the policy file again, as SIGHUP does.
 func (a api) Reload(ctx context.Context) (any, error) {
 	out := control.Reloaded{Interfaces: 1}
-	err := ask(ctx, a.turns.calls, func() error {
+	err := a.turns.ask(ctx, a.turns.calls, func() error {
 		err := a.reread(context.WithoutCancel(ctx))
 		out.Policy = a.plane.policyName()
 		return err

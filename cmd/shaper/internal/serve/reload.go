@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -55,11 +56,19 @@ type target struct {
 func (v *supervisor) outdated() map[*policy][]target {
 	out := map[*policy][]target{}
 	for _, m := range v.shaped("") {
-		if p := v.files.policies[source(m.entry)]; p != nil && p != m.policy && !m.again {
+		if p := v.newer(m); p != nil {
 			out[p] = append(out[p], target{m, m.Name})
 		}
 	}
 	return out
+}
+
+// newer returns the policy of the files for a member, nil if it has that policy.
+func (v *supervisor) newer(m *member) *policy {
+	if p := v.files.policies[source(m.entry)]; p != m.policy && !m.again {
+		return p
+	}
+	return nil
 }
 
 // update loads the policies of the files at all outdated members. It continues with those that were started
@@ -75,8 +84,9 @@ func (v *supervisor) update(before *files, failed error, done func(error)) {
 		err := v.host.Reload(v.summary, func() error {
 			var errs []error
 			for p, list := range groups {
-				p.refused = v.replace(p, list)
-				errs = append(errs, p.refused)
+				var err error
+				p.refused, err = v.replace(p, list)
+				errs = append(errs, p.refused, err)
 			}
 			return errors.Join(append(errs, failed)...)
 		})
@@ -174,42 +184,48 @@ func sameOptions(a, b *policyfile.ServeInterfaces) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// replace loads a policy at all of its interfaces, or at none if one of them cannot run it. Then it returns
-// an error.
-func (v *supervisor) replace(p *policy, list []target) error {
+// replace loads a policy at all of its interfaces, or at none if one of them cannot run it: then it is
+// refused. failed are errors of loading it: the process of such an interface goes on with the policy that is
+// in force there, until the next reload.
+func (v *supervisor) replace(p *policy, list []target) (refused, failed error) {
 	ctx := context.Background()
 	changed := make([]bool, len(list))
-	err := each(list, func(i int, t target) error {
+	refused = each(list, func(i int, t target) error {
 		has, err := t.Has(ctx, p.compiled)
 		if changed[i] = !has && err == nil; !changed[i] {
 			return nil // or it has just ended
 		}
 		return t.Accepts(ctx, p.compiled)
 	})
-	if err != nil {
-		err = fmt.Errorf("%w: policy %s is not loaded at any interface", err, p.compiled.Name)
-		v.host.Warn("%v", err)
-		return err
+	if refused != nil {
+		refused = fmt.Errorf("%w: policy %s is not loaded at any interface", refused, p.compiled.Name)
+		v.host.Warn("%v", refused)
+		return refused, nil
 	}
-	n := 0
-	err = each(list, func(i int, t target) error {
+	var reloaded atomic.Int32
+	failed = each(list, func(i int, t target) error {
 		if !changed[i] {
 			return nil
 		}
-		return t.Use(ctx, p.compiled)
-	})
-	if err != nil { // the process of the interface goes on with the policy that is in force there
-		v.host.Warn("%v", err)
-	}
-	for _, c := range changed {
-		if c {
-			n++
+		err := t.Use(ctx, p.compiled)
+		select {
+		case <-t.Ended(): // meanwhile
+			return nil
+		default:
 		}
+		if err != nil {
+			return fmt.Errorf("%w: not reloaded", err)
+		}
+		reloaded.Add(1)
+		return nil
+	})
+	if failed != nil {
+		v.host.Warn("%v", failed)
 	}
-	if n > 0 {
+	if n := int(reloaded.Load()); n > 0 {
 		v.host.Warn("policy %s: reloaded at %s", p.compiled.Name, say.Count(n, "interface"))
 	}
-	return nil
+	return nil, failed
 }
 
 // each calls f for all members, several at once, and joins the errors with their names.
