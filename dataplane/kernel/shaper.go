@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -131,24 +130,15 @@ func (s *Shaper) Attached() (bool, error) {
 // Gone reports whether the interface was deleted or moved to another network
 // namespace. On an error the result is meaningless. Gone updates the interface's name.
 func (s *Shaper) Gone() (bool, error) {
-	l, err := s.netInterface()
-	if l == nil {
-		return err == nil, err
-	}
-	s.Interface = l.Attrs().Name
-	return false, nil
-}
-
-// netInterface returns the interface, or nil without an error if it is gone.
-func (s *Shaper) netInterface() (netlink.Link, error) {
-	l, err := netlink.LinkByIndex(s.Index)
-	switch {
-	case cause.NoDevice(err):
-		return nil, nil
+	switch name, err := iface.NameOf(s.Index); {
+	case errors.As(err, new(*NoInterfaceError)):
+		return true, nil
 	case err != nil:
-		return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
+		return false, fmt.Errorf("interface %s: %w", s.Interface, err)
+	default:
+		s.Interface = name
 	}
-	return l, nil
+	return false, nil
 }
 
 // Owned reports whether the attaching process is alive.
@@ -276,10 +266,10 @@ func (s *Shaper) Refresh() error {
 	}
 	// The kernel removes a program together with its interface. Without this check it
 	// would look as if another process had removed the program.
-	switch l, e := s.netInterface(); {
+	switch gone, e := s.Gone(); {
 	case e != nil:
 		return e
-	case l == nil:
+	case gone:
 		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrGone)
 	}
 	return err

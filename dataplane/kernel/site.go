@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
@@ -58,8 +57,8 @@ func lockedSite(at iface.ID, change rundir.Lock) (*site, error) {
 		if broken != "" {
 			st.Notes = append(st.Notes, broken)
 		}
-		_, err = netlink.LinkByIndex(at.Index)
-		if cause.NoDevice(err) {
+		_, err = iface.NameOf(at.Index)
+		if errors.As(err, new(*NoInterfaceError)) {
 			st.gone, err = true, nil
 		}
 	}
@@ -140,8 +139,8 @@ func (st *site) name() string { return interfaceName(st.Index) }
 
 // interfaceName returns the name of an interface, or its index if it is gone.
 func interfaceName(index int) string {
-	if l, err := netlink.LinkByIndex(index); err == nil {
-		return l.Attrs().Name
+	if name, err := iface.NameOf(index); err == nil {
+		return name
 	}
 	return fmt.Sprintf("interface %d", index)
 }
@@ -187,11 +186,11 @@ func (st *site) removeTree(direction dataplane.Direction) error {
 		st.Qdiscs = nil
 		return nil
 	}
-	root, err := qdisc.Root(st.Index)
+	ours, err := qdisc.HasTree(st.Index)
 	if err != nil {
 		return err
 	}
-	if root.Ours() || st.Restoring {
+	if ours || st.Restoring {
 		st.drain(st.Index)
 		st.Restoring = true
 		if err := st.SaveJournal(st.ID); err != nil {

@@ -100,8 +100,7 @@ func (v *Survey) addNamed(namespace uint64, name string) error {
 	if err != nil {
 		return err
 	}
-	v.Away, err = standby.ListAway(namespace)
-	v.Away = slices.DeleteFunc(v.Away, func(a *standby.AwayError) bool { return a.Interface != name })
+	v.Away, err = standby.AwayFrom(namespace, name)
 	return err
 }
 
@@ -128,8 +127,8 @@ func (v *Survey) addLink(namespace uint64, l netlink.Link, exists func(index int
 
 // linkExists reports whether an interface exists.
 func linkExists(index int) (bool, error) {
-	_, err := netlink.LinkByIndex(index)
-	if cause.NoDevice(err) {
+	_, err := iface.NameOf(index)
+	if errors.As(err, new(*NoInterfaceError)) {
 		return false, nil
 	}
 	return err == nil, err
@@ -228,11 +227,11 @@ func (v *Survey) recheckLeftovers(at iface.ID, found [2]*Shaper, left []Leftover
 // findLeftovers returns the leftovers of an interface. found are its shapers, by
 // direction.
 func findLeftovers(at iface.ID, found [2]*Shaper) ([]Leftover, error) {
-	root, err := qdisc.Root(at.Index)
+	ours, err := qdisc.HasTree(at.Index)
 	if err != nil {
 		return nil, err
 	}
-	s := &leftoverSearch{at: at, found: found, ownRoot: root.Ours()}
+	s := &leftoverSearch{at: at, found: found, ownRoot: ours}
 	if s.ownRoot && !s.hasQueues(Egress) {
 		s.add(Egress, "root qdisc %x:", qdisc.Major)
 	}

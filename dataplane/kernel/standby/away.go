@@ -148,6 +148,20 @@ func ListAway(namespace uint64) (out []*AwayError, err error) {
 	return out, nil
 }
 
+// AwayFrom returns the marks of the processes waiting for one interface. Its cost does not depend on others.
+func AwayFrom(namespace uint64, name string) (out []*AwayError, err error) {
+	for _, direction := range []dataplane.Direction{dataplane.Egress, dataplane.Ingress} {
+		e, err := ReadAway(awayFile(namespace, &AwayError{Interface: name, Direction: direction}))
+		if err != nil && !errors.Is(err, safedir.ErrForeign) {
+			return nil, err
+		}
+		if e != nil && e.Interface == name {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
 // ReadAway reads a mark. It returns nil if the process ended, or if the mark cannot be read.
 func ReadAway(name string) (*AwayError, error) {
 	file, err := rundir.OpenState(name, os.O_RDWR)

@@ -284,7 +284,7 @@ func (a api) Reload(ctx context.Context, confirm time.Duration) (control.Reloade
 	if confirm > 0 {
 		out.Until = time.Now().Add(confirm).Round(0)
 	}
-	err := ask(ctx, a.turns.calls, func() (err error) {
+	err := a.turns.ask(ctx, a.turns.calls, func() (err error) {
 		out.Shapers, err = a.reread(context.WithoutCancel(ctx), out.Until)
 		out.Policy = a.plane.policyName()
 		return err

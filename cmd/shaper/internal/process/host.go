@@ -127,6 +127,7 @@ func (h *Host) Start(o *RunOptions, name string, policy *policyfile.Compiled) *S
 	k := newKernelPlane(h.process, notifier{}, o, name, policy)
 	k.alone, k.turn, k.singleCustomers = false, h.turn, h.options.Metrics.customers > 0
 	s := &Service{k: k, stop: stop, attached: make(chan struct{}), ended: make(chan struct{})}
+	k.turns.over = s.ended
 	go func() {
 		defer close(s.ended)
 		defer stop()
@@ -150,7 +151,7 @@ func (s *Service) Stop() { s.stop() }
 // Detach ends the service together with its policy.
 func (s *Service) Detach() {
 	go func() {
-		_ = ask(context.Background(), s.k.turns.reads, func() error { s.k.pin = false; return nil })
+		_ = s.k.turns.ask(context.Background(), s.k.turns.reads, func() error { s.k.pin = false; return nil })
 		s.stop()
 	}()
 }
@@ -202,7 +203,7 @@ func MergeCustomers(answers []any) any {
 
 // Observe reads the directions for the metrics.
 func (s *Service) Observe(ctx context.Context) (out []metrics.Observation, err error) {
-	err = ask(ctx, s.k.turns.reads, func() error {
+	err = s.k.turns.ask(ctx, s.k.turns.reads, func() error {
 		out, err = s.k.observe()
 		return err
 	})
@@ -211,7 +212,7 @@ func (s *Service) Observe(ctx context.Context) (out []metrics.Observation, err e
 
 // Has reports whether all directions have a policy already that does not wait for confirmation.
 func (s *Service) Has(ctx context.Context, policy *policyfile.Compiled) (has bool, err error) {
-	err = ask(ctx, s.k.turns.calls, func() error {
+	err = s.k.turns.ask(ctx, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		policy, _ := s.k.changer.Amend(policy)
 		s.k.changer.Unlock()
@@ -226,7 +227,7 @@ func (s *Service) Has(ctx context.Context, policy *policyfile.Compiled) (has boo
 
 // Accepts returns an error if a direction cannot run a policy.
 func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) error {
-	return ask(ctx, s.k.turns.calls, func() error {
+	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		defer s.k.changer.Unlock()
 		policy, _ := s.k.changer.Amend(policy)
@@ -238,7 +239,7 @@ func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) erro
 func (s *Service) Use(
 	ctx context.Context, policy *policyfile.Compiled, until time.Time,
 ) (out []control.ReloadedShaper, err error) {
-	err = ask(ctx, s.k.turns.calls, func() error {
+	err = s.k.turns.ask(ctx, s.k.turns.calls, func() error {
 		out, err = s.k.use(context.WithoutCancel(ctx), policy, until)
 		return err
 	})
@@ -247,7 +248,7 @@ func (s *Service) Use(
 
 // RollBack rolls back a policy of Use at once, unless it was confirmed.
 func (s *Service) RollBack(ctx context.Context) error {
-	return ask(ctx, s.k.turns.calls, func() error {
+	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
 		if !s.k.deadline.trial.IsZero() {
 			s.k.endTrial()
 		}
@@ -298,7 +299,7 @@ func removeFile(path string) error {
 
 // CheckChanges returns the error that the API's Set would return, and changes nothing.
 func (s *Service) CheckChanges(ctx context.Context, list []changes.Change) error {
-	return ask(ctx, s.k.turns.calls, func() error {
+	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		defer s.k.changer.Unlock()
 		return s.k.changer.Check(list)

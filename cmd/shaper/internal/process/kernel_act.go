@@ -43,7 +43,7 @@ func (k *kernelPlane) endTrial() {
 func (k *kernelPlane) confirmNow(
 	ctx context.Context, author changes.Author,
 ) (out []control.Confirmed, err error) {
-	err = ask(ctx, k.turns.calls, func() error {
+	err = k.turns.ask(ctx, k.turns.calls, func() error {
 		list, err := kernel.Confirm(k.list...)
 		for _, sh := range list {
 			out = append(out, control.ConfirmedOf(&sh.About))
@@ -89,6 +89,8 @@ func (k *kernelPlane) look(ctx context.Context) {
 	looked, late := make(chan struct{}), time.After(turnTime)
 	select {
 	case k.turns.looks <- looked:
+	case <-k.turns.over:
+		return
 	case <-ctx.Done():
 		return
 	case <-late:

@@ -23,7 +23,7 @@ func (k *kernelPlane) directions() (out []serviceDirection) {
 
 // read calls f in the goroutine of the owner, which accepts such calls at any time.
 func (k *kernelPlane) read(ctx context.Context, f func([]serviceDirection) error) error {
-	return ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
+	return k.turns.ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
 }
 
 func (k *kernelPlane) locksToRead() bool { return false }

@@ -90,15 +90,18 @@ type turns struct {
 	calls chan func()        // received while the interface exists
 	reads chan func()        // received at any time
 	looks chan chan struct{} // requests for a check; the received channel is closed after the check
+	over  <-chan struct{}    // closed when the owner has ended; nil: it ends with the process
 }
 
-func newTurns() turns { return turns{make(chan func()), make(chan func()), make(chan chan struct{})} }
+func newTurns() turns {
+	return turns{calls: make(chan func()), reads: make(chan func()), looks: make(chan chan struct{})}
+}
 
 // turnTime is the time to wait until the owner takes a function. It may be reading a policy.
 const turnTime = 3 * time.Second
 
 // ask calls a function in the goroutine receiving from a channel.
-func ask(ctx context.Context, to chan<- func(), f func() error) error {
+func (t *turns) ask(ctx context.Context, to chan<- func(), f func() error) error {
 	done := make(chan error, 1)
 	late := time.NewTimer(turnTime)
 	defer late.Stop()
@@ -106,6 +109,8 @@ func ask(ctx context.Context, to chan<- func(), f func() error) error {
 	case to <- func() { done <- f() }:
 		return <-done
 	case <-late.C:
+		return live.ErrBusy
+	case <-t.over:
 		return live.ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()

@@ -75,11 +75,19 @@ type target struct {
 func (v *supervisor) outdated() map[*policy][]target {
 	out := map[*policy][]target{}
 	for _, m := range v.shaped("") {
-		if p := v.files.policies[source(m.entry)]; p != nil && p != m.policy && !m.ending {
+		if p := v.newer(m); p != nil {
 			out[p] = append(out[p], target{m, m.Name})
 		}
 	}
 	return out
+}
+
+// newer returns the policy of the files for a member, nil if it has that policy.
+func (v *supervisor) newer(m *member) *policy {
+	if p := v.files.policies[source(m.entry)]; p != m.policy && !m.ending {
+		return p
+	}
+	return nil
 }
 
 // update loads the policies of the files at all outdated members. It continues with those that were started
@@ -115,8 +123,9 @@ func (v *supervisor) replaceAll(
 		var errs []error
 		for p, list := range groups {
 			var rows []control.ReloadedShaper
-			rows, p.refused = v.replace(p, list, until)
-			out, errs = append(out, rows...), append(errs, p.refused)
+			var err error
+			rows, p.refused, err = v.replace(p, list, until)
+			out, errs = append(out, rows...), append(errs, p.refused, err)
 		}
 		return errors.Join(append(errs, failed)...)
 	})
@@ -222,38 +231,51 @@ func sameOptions(a, b *policyfile.ServeInterfaces) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// replace loads a policy at all of its interfaces, or at none if one of them cannot run it. Then it returns
-// an error. Unless until is zero, it rolls back then where it is not confirmed.
+// replace loads a policy at all of its interfaces, or at none if one of them cannot run it: then it is
+// refused. failed are errors of loading it: the process of such an interface goes on with the policy that is
+// in force there, until the next reload. Unless until is zero, the policy rolls back then where it is not
+// confirmed, and at once everywhere after an error.
 func (v *supervisor) replace(
 	p *policy, list []target, until time.Time,
-) (out []control.ReloadedShaper, err error) {
+) (out []control.ReloadedShaper, refused, failed error) {
 	ctx := context.Background()
 	changed := make([]bool, len(list))
-	err = each(list, func(i int, t target) error {
+	refused = each(list, func(i int, t target) error {
 		has, err := t.Has(ctx, p.compiled)
 		if changed[i] = !has && err == nil; !changed[i] {
 			return nil // or it has just ended
 		}
 		return t.Accepts(ctx, p.compiled)
 	})
-	if err != nil {
-		err = fmt.Errorf("%w: policy %s is not loaded at any interface", err, p.compiled.Name)
-		v.host.Warn("%v", err)
-		return nil, err
+	if refused != nil {
+		refused = fmt.Errorf("%w: policy %s is not loaded at any interface", refused, p.compiled.Name)
+		v.host.Warn("%v", refused)
+		return nil, refused, nil
 	}
 	rows := make([][]control.ReloadedShaper, len(list))
-	err = each(list, func(i int, t target) (err error) {
-		if changed[i] {
-			rows[i], err = t.Use(ctx, p.compiled, until)
+	failed = each(list, func(i int, t target) (err error) {
+		if !changed[i] {
+			return nil
 		}
-		return err
+		rows[i], err = t.Use(ctx, p.compiled, until)
+		select {
+		case <-t.Ended(): // meanwhile
+			rows[i] = nil
+			return nil
+		default:
+		}
+		if err != nil {
+			rows[i] = nil
+			return fmt.Errorf("%w: not reloaded", err)
+		}
+		return nil
 	})
-	if err != nil && !until.IsZero() {
-		err = errors.Join(err, each(list, func(_ int, t target) error { return t.RollBack(ctx) }))
+	if failed != nil && !until.IsZero() {
+		failed = errors.Join(failed, each(list, func(_ int, t target) error { return t.RollBack(ctx) }))
 		rows = nil
 	}
-	if err != nil { // the process of the interface goes on with the policy that is in force there
-		v.host.Warn("%v", err)
+	if failed != nil {
+		v.host.Warn("%v", failed)
 	}
 	n := 0
 	for _, of := range rows {
@@ -264,7 +286,7 @@ func (v *supervisor) replace(
 	if n > 0 {
 		v.host.Warn("policy %s: reloaded at %s", p.compiled.Name, say.Count(n, "interface"))
 	}
-	return out, err
+	return out, nil, failed
 }
 
 // each calls f for all members, several at once, and joins the errors with their names.

@@ -38,6 +38,10 @@ type supervisor struct {
 	reloading bool
 	trials    []*trial // reloads that may be confirmed
 	observes  bool     // a reading for metrics is running
+
+	list    func() ([]watch.Link, error) // lists all interfaces
+	missed  bool                         // some interfaces may not be known yet: list must be called again
+	listing string                       // last error of list, "" for none
 }
 
 // member is the service of an interface.
@@ -67,12 +71,16 @@ func newSupervisor(host *process.Host, f *files) *supervisor {
 	return &supervisor{
 		host: host, files: f, links: newLinkQueue(), members: map[int]*member{}, idle: map[int]*idle{},
 		attached: make(chan *member), ended: make(chan *member), calls: make(chan func()),
-		starting: map[*member]bool{},
+		starting: map[*member]bool{}, list: listLinks,
 	}
 }
 
 // aliveInterval is the interval of messages to the watchdog of the service manager.
 const aliveInterval = 5 * time.Second
+
+// listTries is the number of attempts to list all interfaces before the service manager is told that they
+// are shaped.
+const listTries = 20
 
 // run shapes interfaces until ctx is done.
 func (v *supervisor) run(ctx context.Context) error {
@@ -80,14 +88,17 @@ func (v *supervisor) run(ctx context.Context) error {
 		return err
 	}
 	v.lookAtAll()
+	for try := 1; v.missed && try < listTries; try++ {
+		v.lookAtAll()
+	}
 	for _, m := range v.members {
 		v.starting[m] = true
 	}
 	v.started()
 	alive := time.NewTicker(aliveInterval)
 	defer alive.Stop()
-	retries := time.NewTicker(live.PollInterval)
-	defer retries.Stop()
+	ticks := time.NewTicker(live.PollInterval)
+	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -103,7 +114,7 @@ func (v *supervisor) run(ctx context.Context) error {
 		case m := <-v.attached:
 			m.ready, m.failures = true, 0
 			v.arrived(m)
-			if !v.reloading && len(v.outdated()) > 0 {
+			if !v.reloading && v.newer(m) != nil {
 				v.reloading = true
 				v.update(v.files, nil, nil, ignore)
 			}
@@ -114,8 +125,8 @@ func (v *supervisor) run(ctx context.Context) error {
 			v.observe(ctx)
 		case call := <-v.calls:
 			call()
-		case <-retries.C:
-			v.retryFailed()
+		case <-ticks.C:
+			v.tick()
 		case <-alive.C:
 			v.host.Alive()
 		}
@@ -167,19 +178,26 @@ func (v *supervisor) follow() {
 	}
 }
 
-// lookAtAll looks at all interfaces, and forgets those that are gone.
+// lookAtAll looks at all interfaces, and forgets those that are gone. After an error it looks at those that
+// were listed, and the next tick tries again.
 func (v *supervisor) lookAtAll() {
-	list, err := listLinks()
-	if err != nil {
-		v.host.Warn("interfaces: %v", err)
-		return
-	}
+	list, err := v.list()
 	there := map[int]bool{}
 	for _, l := range list {
 		there[l.Index] = true
 		v.look(l)
 	}
-	maps.DeleteFunc(v.idle, func(index int, _ *idle) bool { return !there[index] })
+	was := v.listing
+	if v.missed, v.listing = err != nil, ""; err == nil {
+		maps.DeleteFunc(v.idle, func(index int, _ *idle) bool { return !there[index] })
+		return
+	}
+	// an interrupted list is no fault: interfaces were added or deleted meanwhile
+	if !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if v.listing = err.Error(); v.listing != was {
+			v.host.Warn("interfaces: %v", err)
+		}
+	}
 }
 
 // look handles an interface that exists, or that is just gone. The service of one that is gone notices
@@ -269,8 +287,11 @@ func (v *supervisor) end(m *member) {
 	}
 }
 
-// retryFailed starts services again that have failed.
-func (v *supervisor) retryFailed() {
+// tick lists the interfaces again after an error, and starts services again that have failed.
+func (v *supervisor) tick() {
+	if v.missed {
+		v.lookAtAll()
+	}
 	now := time.Now()
 	for _, i := range v.idle {
 		if i.retry.IsZero() || now.Before(i.retry) {

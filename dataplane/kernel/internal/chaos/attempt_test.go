@@ -137,6 +137,9 @@ func (a *attempt) useTap() bool {
 
 // attached is the number of directions that a run or a tap reports as attached.
 func (r *process) attached() int {
+	if r.args[0] == "serve" {
+		return strings.Count(r.stderr(), "v0: shaped, policy") * len(directions) // in all of its directions at once
+	}
 	text := r.stdout()
 	return strings.Count(text, "attached by") + strings.Count(text, "moving frames to and from")
 }
@@ -190,7 +193,11 @@ func (a *attempt) runVictim() {
 
 // cannotPrint reports whether the fault kept the victim from printing that it is attached.
 func (a *attempt) cannotPrint(p *plan) bool {
-	return strings.HasPrefix(a.f.point, "write stdout") && strings.Contains(readFile(p.Log), logFault+"\t")
+	to := "write stdout"
+	if a.s.victim[0] == "serve" {
+		to = "write stderr"
+	}
+	return strings.HasPrefix(a.f.point, to) && strings.Contains(readFile(p.Log), logFault+"\t")
 }
 
 // sendSignal sends the signal at the random moment.
@@ -258,6 +265,10 @@ func (a *attempt) terminate() {
 // kill kills the victim, so that its guard has to clean up.
 func (a *attempt) kill() { a.victim.signal(syscall.SIGKILL) }
 
+// refusal matches the message about a policy that is not loaded.
+var refusal = regexp.MustCompile(`the policy is unchanged|nothing is changed|its interfaces are unchanged|` +
+	`is not loaded at any interface|: not reloaded`)
+
 // hangup changes the policy file and sends SIGHUP, so that the victim reads it again.
 func (a *attempt) hangup(policy string) {
 	a.w.inside(func() { a.w.writePolicy("a.yaml", policies[policy+".yaml"]) })
@@ -267,14 +278,16 @@ func (a *attempt) hangup(policy string) {
 		eventually(time.Second, func() bool { return !a.victim.alive() })
 		return
 	}
+	reloaded := func() bool {
+		return strings.Contains(a.victim.stdout(), "reloaded") || strings.Contains(a.victim.stderr(), ": reloaded at ")
+	}
 	if !eventually(patience, func() bool {
-		return !a.victim.alive() || strings.Contains(a.victim.stdout(), "reloaded") ||
-			strings.Contains(a.victim.stderr(), "the policy is unchanged")
+		return !a.victim.alive() || reloaded() || refusal.MatchString(a.victim.stderr())
 	}) {
 		a.problem("hang: SIGHUP has no effect")
 	}
 	want := policyB
-	if !strings.Contains(a.victim.stdout(), "reloaded") {
+	if !reloaded() {
 		want = policyA
 	}
 	got := a.w.prober.inForce(egress)

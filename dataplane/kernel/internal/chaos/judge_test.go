@@ -103,7 +103,7 @@ func (a *attempt) judgeDirection(d direction, now picture, rows []row, may []str
 		named := map[bool]string{
 			true: policyA, false: policyB,
 		}[strings.HasPrefix(filepath.Base(r.Policy), "a")]
-		if a.s.name == "hangup" {
+		if strings.HasSuffix(a.s.name, "hangup") {
 			named = found
 		}
 		if r.DryRun {

@@ -30,6 +30,7 @@ type scenario struct {
 	customers bool     // the policies have customers: the changes in force are judged
 	ruled     bool     // and a quota and a schedule
 	tap       bool     // shaper tap shapes, not shaper run
+	added     bool     // customers are added, besides those of the file
 	terms     string   // changes in force after exit code 0
 	mayTerms  []string // allowed ones after a fault; nil: the same
 	ends      bool     // the change ends by itself, after which terms are in force
@@ -74,14 +75,14 @@ func scenarios() []*scenario { return slices.Concat(plainScenarios(), changedSce
 // plainScenarios are those without changes of customers and queues.
 func plainScenarios() []*scenario {
 	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans(),
-		lying())
+		lying(), serving())
 }
 
 // changedScenarios are those with changes: by a process, by the command itself if the shapers are pinned,
 // by quotas and schedules, under other commands, and with a broken disk.
 func changedScenarios() []*scenario {
 	return slices.Concat(settingPinned(), settingBeside(), underChanges(), settingInside(), tapping(),
-		breaking())
+		adding(), servingChanged(), breaking())
 }
 
 // attaching are runs in the foreground that SIGTERM ends.
@@ -305,9 +306,9 @@ func orphans() []*scenario {
 	return list
 }
 
-// foreground reports whether the victim is a shaper run with a guard.
+// foreground reports whether the victim is a shaper run or serve with a guard.
 func (s *scenario) foreground() bool {
-	return s.victim[0] == "run" && !slices.Contains(s.victim, "--background")
+	return s.victim[0] == "run" && !slices.Contains(s.victim, "--background") || s.victim[0] == "serve"
 }
 
 // device is the name by which commands find the shaper.
@@ -322,11 +323,14 @@ func (s *scenario) device() string {
 // was cleaned up.
 func (s *scenario) plain() []string {
 	from := s.victim
-	if from[0] != "run" && from[0] != "tap" {
+	if from[0] != "run" && from[0] != "tap" && from[0] != "serve" {
 		from = s.beside
 	}
 	if from == nil {
 		from = s.before[0]
+	}
+	if from[0] == "serve" {
+		return from
 	}
 	return slices.Clone(from[:8])
 }

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -185,18 +186,25 @@ func changeInside(change, from, to string) func(*attempt) {
 // inside makes a change while the victim runs. Even if it fails, the list of changes must match the rates
 // in force.
 func (a *attempt) inside(change, from, to string) {
+	if change == "" {
+		a.judgeInside([]string{to})
+		return
+	}
+	a.insideBy(setCommand(a.s.device(), change), from, to)
+}
+
+// insideBy is inside for a command.
+func (a *attempt) insideBy(command []string, from, to string) {
 	may := []string{to}
-	if strings.Contains(change, "--for") { // it may have ended by now
+	if slices.Contains(command, "--for") { // it may have ended by now
 		may = []string{from, to}
 	}
-	if change != "" {
-		r, ok := a.w.runCommand(setCommand(a.s.device(), change)...)
-		switch {
-		case !ok || r.code() != 0 && a.f.kind == "none":
-			a.problem("set: %s fails: %s", change, r.stderr())
-		case r.code() != 0:
-			may = []string{from, to}
-		}
+	r, ok := a.w.runCommand(command...)
+	switch {
+	case !ok || r.code() != 0 && a.f.kind == "none":
+		a.problem("set: %s fails: %s", strings.Join(command, " "), r.stderr())
+	case r.code() != 0:
+		may = []string{from, to}
 	}
 	a.judgeInside(may)
 }

@@ -301,9 +301,11 @@ func (a *attempt) termsDiffer(may []string) string {
 		before, ok := a.listed()
 		found = a.w.terms()
 		after, okAfter := a.listed()
-		if !ok || !okAfter {
-			return "list: shaper set does not list the changes"
+		added, okAdded := a.addedCustomers()
+		if !ok || !okAfter || !okAdded {
+			return "list: neither shaper set nor shaper customer lists the changes"
 		}
+		before, after = append(before, added...), append(after, added...)
 		names = unsure(after)
 		if listed = a.s.withSchedule(termsOf(after)); termsOf(before) == termsOf(after) {
 			break

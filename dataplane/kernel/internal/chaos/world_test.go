@@ -155,6 +155,9 @@ func newWorld(t *testing.T) *world {
 		for name, text := range policies {
 			w.writePolicy(name, text)
 		}
+		for name, text := range configurations {
+			w.writePolicy(filepath.Join(name, "shaper.yaml"), text)
+		}
 	})
 	w.prober = newProber(w)
 	w.picture = w.takePicture()
@@ -187,9 +190,10 @@ func (w *world) namespace(kind string, fd *int) string {
 
 // writePolicy writes a policy. Call it inside the world.
 func (w *world) writePolicy(name, text string) {
-	err := os.MkdirAll(folder, 0o755)
+	path := filepath.Join(folder, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644)
+		err = os.WriteFile(path, []byte(text), 0o644)
 	}
 	if err != nil {
 		panic(err)

@@ -75,6 +75,25 @@ func ByIndex(at ID) (*Device, error) {
 	return newDevice(at.Namespace, l)
 }
 
+// NameOf returns the name of the interface with an index. The error is a *NoInterfaceError if there is
+// none. Unlike a netlink request, it does not wait for changes of other interfaces.
+func NameOf(index int) (string, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("interface %d: %w", index, err)
+	}
+	defer unix.Close(fd)
+	request, _ := unix.NewIfreq("") // fails only for long names
+	request.SetUint32(uint32(index))
+	switch err := unix.IoctlIfreq(fd, unix.SIOCGIFNAME, request); {
+	case errors.Is(err, unix.ENODEV):
+		return "", &NoInterfaceError{fmt.Sprint(index)}
+	case err != nil:
+		return "", fmt.Errorf("interface %d: %w", index, err)
+	}
+	return request.Name(), nil
+}
+
 func newDevice(namespace uint64, l netlink.Link) (*Device, error) {
 	a := l.Attrs()
 	d := &Device{ID{namespace, a.Index}, a.Name, a.MTU, dataplane.LinkEthernet}

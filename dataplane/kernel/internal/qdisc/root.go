@@ -4,6 +4,7 @@
 package qdisc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -49,6 +50,38 @@ func rootOf(list []Object) *Object {
 
 // Ours reports whether a root qdisc is the root of one of our trees. o may be nil.
 func (o *Object) Ours() bool { return o != nil && o.Handle == Major<<16 }
+
+// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h: the answer has no counters.
+const skipStats = 1 << 3
+
+// HasTree reports whether the root qdisc of an interface is the root of one of our trees. The kernel lists
+// qdiscs of all interfaces at once; HasTree needs that list only if the kind of the root is one of ours.
+func HasTree(index int) (bool, error) {
+	r := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	about := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	about.Index = int32(index)
+	r.AddData(about)
+	r.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
+	list, err := r.Execute(unix.NETLINK_ROUTE, 0)
+	switch {
+	case errors.Is(err, unix.ENODEV):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("root qdisc of interface %d: %w", index, err)
+	case len(list) == 0 || len(list[0]) < unix.SizeofIfInfomsg:
+		return false, fmt.Errorf("root qdisc of interface %d: no answer of the kernel", index)
+	}
+	attrs, err := Attributes(list[0][unix.SizeofIfInfomsg:])
+	if err != nil {
+		return false, err
+	}
+	kind, _, _ := bytes.Cut(attrs[unix.IFLA_QDISC], []byte{0})
+	if !slices.Contains([]string{FQ, HTB, MQ}, string(kind)) {
+		return false, nil
+	}
+	root, err := Root(index)
+	return root.Ours(), err
+}
 
 // Remove removes the root qdisc, if there is one. The kernel replaces it by its default.
 func Remove(index int) error {
