@@ -86,6 +86,34 @@ func LookAt(name string) (*Survey, error) {
 	return v.ended(v.addNamed(namespace, name))
 }
 
+// ShapersAt returns the shapers of an interface in some directions, whichever process attached them. Unlike
+// LookAt it looks for no leftovers. Without the privileges of Look the error wraps EPERM. The caller must
+// close the shapers.
+func ShapersAt(name string, directions []dataplane.Direction) ([]*Shaper, error) {
+	at, err := iface.Identify(name)
+	if errors.As(err, new(*NoInterfaceError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ebpf.ProgramGetNextID(0); errors.Is(err, unix.EPERM) {
+		return nil, errPrivilege
+	}
+	v := &Survey{}
+	for _, direction := range directions {
+		s, err := findShaper(at, direction)
+		if err != nil {
+			_, err = v.ended(err)
+			return nil, err
+		}
+		if s != nil {
+			v.Shapers = append(v.Shapers, s)
+		}
+	}
+	return v.Shapers, nil
+}
+
 // addNamed adds an interface, if it exists, and the processes that wait for it.
 func (v *Survey) addNamed(namespace uint64, name string) error {
 	l, err := netlink.LinkByName(name)

@@ -164,12 +164,12 @@ func TestLiveServeAppear(t *testing.T) {
 // process when nothing happens.
 func TestLiveServeMany(t *testing.T) {
 	s := newCrowd(t)
-	const more, idle = 20, 5 * time.Second
+	const more, idle = 20, 10 * time.Second
 	was := 0
 	for _, others := range []int{2, 10, 200, 500, 1000} {
 		s.fill(was, others)
 		was = others
-		time.Sleep(time.Second)
+		time.Sleep(time.Second + time.Duration(others)*12*time.Millisecond) // each is checked twice at least
 		begin := s.run.cpuTime()
 		time.Sleep(idle)
 		rest := s.run.cpuTime() - begin

@@ -69,18 +69,17 @@ func (k *kernelPlane) restore(direction dataplane.Direction) []byte {
 func (k *kernelPlane) pinnedBefore(
 	path string,
 ) (inForce changes.Book, added customers.Book, pinned bool, err error) {
-	v, err := live.Look(k.name)
+	list, err := kernel.ShapersAt(k.name, k.options.Directions.List)
 	if errors.Is(err, os.ErrPermission) {
 		return nil, nil, false, nil // without the permission to look it cannot take over either
 	}
 	if err != nil {
 		return nil, nil, false, err
 	}
-	defer func() { live.CloseAll(v.List) }()
-	v.Narrow(k.name, k.options.Directions.List)
+	defer live.CloseAll(list)
 	inForce, added = changes.Book{}, customers.Book{}
-	for _, sh := range v.List {
-		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
+	for _, sh := range list {
+		source, sourceErr := policyfile.SourceOf(sh.Label)
 		owned, ownedErr := sh.Owned()
 		if sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
 			continue // attaching will explain the errors
@@ -93,5 +92,5 @@ func (k *kernelPlane) pinnedBefore(
 			k.warn("%v", readErr)
 		}
 	}
-	return inForce, added, len(v.List) > 0, nil
+	return inForce, added, len(list) > 0, nil
 }
