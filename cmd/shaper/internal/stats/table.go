@@ -62,17 +62,17 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 }
 
 // printStats prints counters, rates and tokens for people.
-func (view *View) printStats(p *say.Printer) {
-	view.printStatus(p)
-	v := &interval{&view.About, &view.Samples.Before, &view.Samples.Now}
-	p.Printf("  rates    over the last %v\n", v.dt().Round(10*time.Millisecond))
-	for _, g := range []*say.Table{v.traffic(p), v.actions(p), v.meters(), v.queues()} {
+func (v *View) printStats(p *say.Printer) {
+	v.printStatus(p)
+	i := &interval{&v.About, &v.Samples.Before, &v.Samples.Now}
+	p.Printf("  rates    over the last %v\n", i.dt().Round(10*time.Millisecond))
+	for _, g := range []*say.Table{i.traffic(p), i.actions(p), i.meters(), i.queues()} {
 		if len(g.Rows) > 0 {
 			p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))
 		}
 		p.Folded(g.Foot)
 	}
-	live.PrintLost(p, &view.About, view.Lost)
+	live.PrintLost(p, &v.About, v.Lost)
 }
 
 // traffic returns the table of offered, passed and dropped packets, by class and color.
