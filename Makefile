@@ -7,10 +7,11 @@ PKG      ?= ./meter
 PREFIX   ?= /usr/local
 LDFLAGS  ?= -s -w
 
-# One static binary, the same on each machine. Its version is that of the commit. Tests are
-# built with the same flags, so packages are compiled once for both.
+# One static binary, the same on each machine, without HTTP/2, which needs TLS. Its version is that of
+# the commit. Tests are built with the same flags, so packages are compiled once for both.
+flags := -trimpath -tags=nethttpomithttp2
 export CGO_ENABLED = 0
-export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
+export GOFLAGS := $(flags) $(filter-out $(flags),$(GOFLAGS))
 BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 
 # Benchmarks against other programs are a module of their own: nobody else needs what they require.
