@@ -233,7 +233,9 @@ func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) erro
 
 // Use reloads all directions with a policy.
 func (s *Service) Use(ctx context.Context, policy *policyfile.Compiled) error {
-	return s.k.turns.ask(ctx, s.k.turns.calls, func() error { return s.k.use(context.WithoutCancel(ctx), policy) })
+	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
+		return s.k.use(context.WithoutCancel(ctx), policy)
+	})
 }
 
 // Forget removes the saved state of an interface that will not return, after Ended is closed.
