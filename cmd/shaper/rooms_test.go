@@ -39,7 +39,7 @@ bpf:
 remedy:
 safedir:
 cause:
-iface: dataplane cause
+iface: dataplane cause | tests: nettest
 qdisc: queue cause | tests: nettest
 hook: cause qdisc
 engine: meter unsaid dataplane compiled bpf remedy cause

@@ -43,7 +43,8 @@ func (f *fakeAPI) Of(_ context.Context, pattern string) (API, error) {
 	return f, nil
 }
 
-func (f *fakeAPI) Status(context.Context) (any, error)              { return []int64{f.calls.Add(1)}, f.err }
+func (f *fakeAPI) Status(context.Context) (any, error) { return []int64{f.calls.Add(1)}, f.err }
+
 func (f *fakeAPI) Stats(context.Context) (any, error)               { return []string{"<stats>"}, f.err }
 func (f *fakeAPI) Links(_ context.Context, views bool) (any, error) { return []bool{views}, f.err }
 func (f *fakeAPI) ViewVersion() string                              { return "v7" }

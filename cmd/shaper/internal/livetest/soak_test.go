@@ -274,13 +274,13 @@ func (s *soak) holdings() map[string]int {
 		}
 	}
 	out["maps"], out["programs"] = len(maps), len(programs)
-	pattern := fmt.Sprintf("/run/shaper/%d-*", s.near.Cookie())
-	files, _ := filepath.Glob(pattern)
+	of := fmt.Sprintf("%d-", s.near.Cookie())
+	files, _ := filepath.Glob("/run/shaper/" + of + "*")
 	for _, path := range files {
-		_, suffix, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), fmt.Sprintf("%d-", s.near.Cookie())), "-")
+		_, suffix, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), of), "-")
 		out["file of an interface: "+suffix]++
 	}
-	pins, _ := filepath.Glob("/sys/fs/bpf/shaper/" + filepath.Base(pattern))
+	pins, _ := filepath.Glob("/sys/fs/bpf/shaper/" + of + "*")
 	out["pins"] = len(pins)
 	return out
 }

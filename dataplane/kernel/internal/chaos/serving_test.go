@@ -142,7 +142,8 @@ func adding() []*scenario {
 	}{{"run-customer", nil}, {"run-customer-state", stateFlags}} {
 		list = append(list, &scenario{
 			name: s.name, victim: attach("ac", "tcx", "egress", s.more...), within: within("egress"), ready: 1,
-			then: addInside, active: policyA, want: nothing, may: []string{nothing}, customers: true, added: true,
+			then: addInside, active: policyA, want: nothing, may: []string{nothing}, customers: true,
+			added: true,
 		})
 	}
 	return list

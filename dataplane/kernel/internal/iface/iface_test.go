@@ -21,7 +21,8 @@ func TestNameOf(t *testing.T) {
 		t.Helper()
 		in.Do(func() {
 			got, err := NameOf(index)
-			if gone := errors.As(err, new(*NoInterfaceError)); got != want || gone != (want == "") || (err != nil) != gone {
+			gone := errors.As(err, new(*NoInterfaceError))
+			if got != want || gone != (want == "") || gone != (err != nil) {
 				t.Errorf("got %q and error %v, want %q", got, err, want)
 			}
 		})
