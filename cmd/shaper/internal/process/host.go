@@ -212,7 +212,7 @@ func (s *Service) Observe(ctx context.Context) (out []metrics.Observation, err e
 
 // Has reports whether all directions have a policy already that does not wait for confirmation.
 func (s *Service) Has(ctx context.Context, policy *policyfile.Compiled) (has bool, err error) {
-	err = s.k.turns.ask(ctx, s.k.turns.calls, func() error {
+	err = s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		policy, _ := s.k.changer.Amend(policy)
 		s.k.changer.Unlock()
@@ -227,7 +227,7 @@ func (s *Service) Has(ctx context.Context, policy *policyfile.Compiled) (has boo
 
 // Accepts returns an error if a direction cannot run a policy.
 func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) error {
-	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
+	return s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		defer s.k.changer.Unlock()
 		policy, _ := s.k.changer.Amend(policy)
@@ -239,7 +239,7 @@ func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) erro
 func (s *Service) Use(
 	ctx context.Context, policy *policyfile.Compiled, until time.Time,
 ) (out []control.ReloadedShaper, err error) {
-	err = s.k.turns.ask(ctx, s.k.turns.calls, func() error {
+	err = s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
 		out, err = s.k.use(context.WithoutCancel(ctx), policy, until)
 		return err
 	})
@@ -248,7 +248,7 @@ func (s *Service) Use(
 
 // RollBack rolls back a policy of Use at once, unless it was confirmed.
 func (s *Service) RollBack(ctx context.Context) error {
-	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
+	return s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
 		if !s.k.deadline.trial.IsZero() {
 			s.k.endTrial()
 		}
@@ -299,7 +299,7 @@ func removeFile(path string) error {
 
 // CheckChanges returns the error that the API's Set would return, and changes nothing.
 func (s *Service) CheckChanges(ctx context.Context, list []changes.Change) error {
-	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
+	return s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		defer s.k.changer.Unlock()
 		return s.k.changer.Check(list)

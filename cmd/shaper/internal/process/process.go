@@ -97,13 +97,21 @@ func newTurns() turns {
 	return turns{calls: make(chan func()), reads: make(chan func()), looks: make(chan chan struct{})}
 }
 
-// turnTime is the time to wait until the owner takes a function. It may be reading a policy.
-const turnTime = 3 * time.Second
+// Times to wait until the owner takes a function. It may be reading a policy.
+const (
+	turnTime  = 3 * time.Second // for a client, who can try again
+	serveTime = time.Minute     // for a reload of all interfaces, which would fail at all of them
+)
 
 // ask calls a function in the goroutine receiving from a channel.
 func (t *turns) ask(ctx context.Context, to chan<- func(), f func() error) error {
+	return t.within(ctx, turnTime, to, f)
+}
+
+// within is ask with another time to wait.
+func (t *turns) within(ctx context.Context, limit time.Duration, to chan<- func(), f func() error) error {
 	done := make(chan error, 1)
-	late := time.NewTimer(turnTime)
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
 	case to <- func() { done <- f() }:
