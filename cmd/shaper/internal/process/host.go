@@ -299,7 +299,7 @@ func removeFile(path string) error {
 
 // CheckChanges returns the error that the API's Set would return, and changes nothing.
 func (s *Service) CheckChanges(ctx context.Context, list []changes.Change) error {
-	return s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
+	return s.k.turns.ask(ctx, s.k.turns.calls, func() error {
 		s.k.changer.Lock()
 		defer s.k.changer.Unlock()
 		return s.k.changer.Check(list)
