@@ -19,8 +19,8 @@ import (
 
 // Tests that print how fast interfaces are shaped: with SHAPER_DEEP only, on a quiet machine.
 
-// newCrowd starts a service that shapes all interfaces a* and b*, at egress.
-func newCrowd(t *testing.T) *served {
+// newCrowd starts a service that shapes all interfaces a* and b* in a direction.
+func newCrowd(t *testing.T, direction string) *served {
 	t.Helper()
 	if !nettest.Deep() {
 		t.Skip("prints figures, with SHAPER_DEEP only")
@@ -29,7 +29,7 @@ func newCrowd(t *testing.T) *served {
 	if policy == "" {
 		policy = "policy: a.yaml"
 	}
-	s := newServed(t, "interfaces: [{match: '[ab]*', "+policy+"}]\n", map[string]string{"a.yaml": fixed})
+	s := newServed(t, fmt.Sprintf("interfaces: [{match: '[ab]*', direction: %s, %s}]\n", direction, policy), map[string]string{"a.yaml": fixed})
 	s.start()
 	s.run.awaitServing(s.socket)
 	return s
@@ -132,7 +132,7 @@ func loadOfMachine() string {
 
 // TestLiveServeAppear prints how long after its creation an interface is shaped.
 func TestLiveServeAppear(t *testing.T) {
-	s := newCrowd(t)
+	s := newCrowd(t, "egress")
 	rounds := 1000
 	if text := os.Getenv("SHAPER_ROUNDS"); text != "" {
 		var err error
@@ -163,7 +163,7 @@ func TestLiveServeAppear(t *testing.T) {
 // TestLiveServeMany prints the CPU time for one more interface beside more and more of them, and that of the
 // process when nothing happens.
 func TestLiveServeMany(t *testing.T) {
-	s := newCrowd(t)
+	s := newCrowd(t, "egress")
 	const more, idle = 20, 10 * time.Second
 	was := 0
 	for _, others := range []int{2, 10, 200, 500, 1000} {
@@ -191,4 +191,42 @@ func TestLiveServeMany(t *testing.T) {
 	}
 	s.run.stopBySIGTERM()
 	s.wantNothing()
+}
+
+// TestLiveServeCrowd prints the CPU time and the memory of the process for 200 interfaces in both
+// directions, and the CPU time of a reload at all of them.
+func TestLiveServeCrowd(t *testing.T) {
+	const n = 200
+	s := newCrowd(t, "both")
+	begin := s.run.cpuTime()
+	for i := range n / 2 {
+		s.addPair(fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i))
+	}
+	s.awaitShaped(2 * n)
+	t.Logf("%d interfaces in both directions: %v of CPU, private memory %d kB (load %s)", n,
+		s.run.cpuTime()-begin, s.run.privateMemory(), loadOfMachine())
+	begin = s.run.cpuTime()
+	s.write("a.yaml", strings.Replace(fixed, "150kB", "200kB", 1))
+	if status, ok := tryControl(s.socket, "/v1/reload", nil); !ok {
+		t.Fatalf("reload: %d, %q", status, &s.run.err)
+	}
+	t.Logf("a reload: %v of CPU", s.run.cpuTime()-begin)
+	s.run.stopBySIGTERM()
+	s.wantNothing()
+}
+
+// privateMemory returns the memory that the process shares with no other, kB.
+func (r *process) privateMemory() (sum int) {
+	r.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", r.cmd.Process.Pid))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[0], "Private_") {
+			n, _ := strconv.Atoi(f[1])
+			sum += n
+		}
+	}
+	return sum
 }
