@@ -18,8 +18,67 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/remote"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
+
+// customerFlags choose a running shaper, and how it is reached.
+type customerFlags struct {
+	live.Flags
+	from remote.Flag
+}
+
+func (f *customerFlags) add(cmd *cobra.Command) {
+	f.Flags.Add(cmd)
+	f.from.Add(cmd)
+}
+
+// runningCustomers are the customers of a running shaper.
+type runningCustomers struct {
+	change func([]live.CustomerItem) (control.CustomerEffects, error)
+	each   func(live.CustomerQuery, func(*live.CustomerTerms) error) (keys []string, err error)
+	close  func()
+}
+
+// choose finds the customers of the shapers of an interface, or through a control socket.
+func (f *customerFlags) choose(cmd *cobra.Command, name string) (*runningCustomers, error) {
+	c, err := f.from.Client()
+	if err != nil {
+		return nil, err
+	}
+	ctx := cmd.Context()
+	if c != nil {
+		if err := c.Refuse(cmd, "both directions have the same customers", "direction"); err != nil {
+			return nil, err
+		}
+		t := remote.Target{Flags: &f.Flags, Name: name}
+		return &runningCustomers{
+			func(items []live.CustomerItem) (control.CustomerEffects, error) {
+				return c.ChangeCustomers(ctx, &t, items)
+			},
+			func(q live.CustomerQuery, each func(*live.CustomerTerms) error) ([]string, error) {
+				return c.EachCustomer(ctx, &t, q, each)
+			},
+			func() {},
+		}, nil
+	}
+	shapers, err := f.Choose(name)
+	if err != nil {
+		return nil, err
+	}
+	return &runningCustomers{
+		func(items []live.CustomerItem) (control.CustomerEffects, error) {
+			reply, err := live.ChangeCustomers(shapers, live.CustomerRequest{
+				Items: items, Author: live.Author("shaper customer"),
+			})
+			return control.EffectsOf(&reply), err
+		},
+		func(q live.CustomerQuery, each func(*live.CustomerTerms) error) ([]string, error) {
+			return live.EachCustomer(ctx, shapers, q, each)
+		},
+		func() { live.CloseAll(shapers) },
+	}, nil
+}
 
 // liveCustomerCommands returns the commands of customers that need a running shaper.
 func liveCustomerCommands(s cli.Streams) []*cobra.Command {
@@ -27,7 +86,7 @@ func liveCustomerCommands(s cli.Streams) []*cobra.Command {
 }
 
 func newCustomerAdd(s cli.Streams) *cobra.Command {
-	var f live.Flags
+	var f customerFlags
 	var file string
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
@@ -44,7 +103,7 @@ the format of a file of customers are added, or none.`,
   shaper customer add eth0 alice --patch plan=silver
   shaper customer add eth0 --file new.csv`,
 		Args: cli.WantArgs(1, math.MaxInt, "an interface"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			items, err := addedCustomers(args[1:], file)
 			if err != nil {
 				return err
@@ -54,10 +113,10 @@ the format of a file of customers are added, or none.`,
 					items[i].Do = live.Patch
 				}
 			}
-			return changeCustomers(s, &f, args[0], items, asJSON)
+			return changeCustomers(cmd, s, &f, items, asJSON)
 		},
 	}
-	f.Add(cmd)
+	f.add(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "add the customers of `FILE`, all or none; -: standard input")
 	cmd.Flags().BoolVar(&patch, "patch", false,
 		"keep all that is not given; the customer must exist, and an empty value removes a parameter")
@@ -147,7 +206,7 @@ func readCustomers(path string) (items []live.CustomerItem, err error) {
 }
 
 func newCustomerRemove(s cli.Streams) *cobra.Command {
-	var f live.Flags
+	var f customerFlags
 	reset, asJSON := false, false
 	cmd := &cobra.Command{
 		Use:   customerRemove.use,
@@ -157,7 +216,7 @@ the policy is reloaded, until the file does not have it any more. With --reset t
 customers become as they are in the file; those that it does not have are removed.`,
 		Example: "  shaper customer remove eth0 alice",
 		Args:    cli.WantArgs(2, math.MaxInt, "an interface and a customer"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			verb := live.Remove
 			if reset {
 				verb = live.Reset
@@ -166,36 +225,35 @@ customers become as they are in the file; those that it does not have are remove
 			for _, name := range args[1:] {
 				items = append(items, live.CustomerItem{Name: name, Do: verb})
 			}
-			return changeCustomers(s, &f, args[0], items, asJSON)
+			return changeCustomers(cmd, s, &f, items, asJSON)
 		},
 	}
-	f.Add(cmd)
+	f.add(cmd)
 	cmd.Flags().BoolVar(&reset, "reset", false, "make the customers as in the file of customers, instead")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the effects as JSON, one a line")
 	return cmd
 }
 
-// changeCustomers makes changes and prints their effects.
+// changeCustomers makes changes at the interface of the arguments, and prints their effects.
 func changeCustomers(
-	s cli.Streams, f *live.Flags, name string, items []live.CustomerItem, asJSON bool,
+	cmd *cobra.Command, s cli.Streams, f *customerFlags, items []live.CustomerItem, asJSON bool,
 ) error {
-	shapers, err := f.Choose(name)
+	name := cmd.Flags().Arg(0)
+	customers, err := f.choose(cmd, name)
 	if err != nil {
 		return err
 	}
-	defer live.CloseAll(shapers)
+	defer customers.close()
 	if len(items) > changes.MaxList {
 		return cli.Usagef("more than %d customers: make several files", changes.MaxList)
 	}
-	reply, err := live.ChangeCustomers(shapers, live.CustomerRequest{
-		Items: items, Author: live.Author("shaper customer"),
-	})
+	reply, err := customers.change(items)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	p := say.NewPrinter(s.Out)
 	effects := map[live.CustomerEffect]int{}
-	for _, r := range control.EffectsOf(&reply).Customers {
+	for _, r := range reply.Customers {
 		if effects[live.CustomerEffect(r.Done)]++; asJSON {
 			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, r))
 		} else if len(items) <= live.ShownChanges {
@@ -213,33 +271,42 @@ func changeCustomers(
 // addLiveShow adds the flags of customer show for a running shaper, and returns a function that prints a
 // customer of one.
 func addLiveShow(cmd *cobra.Command, s cli.Streams) func(name, customer string, asJSON bool) error {
-	var f live.Flags
-	f.Add(cmd)
+	var f customerFlags
+	f.add(cmd)
 	return func(name, customer string, asJSON bool) error {
-		return showLiveCustomer(s, &f, name, customer, asJSON)
+		customers, err := f.choose(cmd, name)
+		if err != nil {
+			return err
+		}
+		defer customers.close()
+		return showLiveCustomer(s, customers, name, customer, asJSON)
 	}
 }
 
-func showLiveCustomer(s cli.Streams, f *live.Flags, name, customer string, asJSON bool) error {
-	shapers, err := f.Choose(name)
-	if err != nil {
+func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer string, asJSON bool) error {
+	var found []*live.CustomerTerms
+	find := func(q live.CustomerQuery) error {
+		_, err := customers.each(q, func(t *live.CustomerTerms) error {
+			found = append(found, t)
+			return nil
+		})
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
 		return err
 	}
-	defer live.CloseAll(shapers)
-	page, err := live.QueryCustomers(shapers, live.CustomerQuery{Exact: customer})
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if err := find(live.CustomerQuery{Exact: customer}); err != nil {
+		return err
 	}
-	if _, invalid := policyfile.ParseCustomerAddress(customer); len(page.Customers) == 0 && invalid == nil {
-		page, err = live.QueryCustomers(shapers, live.CustomerQuery{Address: customer})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	if _, invalid := policyfile.ParseCustomerAddress(customer); len(found) == 0 && invalid == nil {
+		if err := find(live.CustomerQuery{Address: customer}); err != nil {
+			return err
 		}
 	}
-	if len(page.Customers) == 0 {
+	if len(found) == 0 {
 		return fmt.Errorf("%s: no customer has the name or the address %s", name, say.Printable(customer))
 	}
-	t := page.Customers[0]
+	t := found[0]
 	if asJSON {
 		return say.WriteJSON(s.Out, control.TermsOf(t))
 	}
@@ -250,7 +317,7 @@ func showLiveCustomer(s cli.Streams, f *live.Flags, name, customer string, asJSO
 	}
 	p.Printf("  %-9s %s\n", "source", sourceOf(t))
 	if t.Idle > 0 {
-		p.Printf("  %-9s removed after %v without a packet\n", "idle", t.Idle)
+		p.Printf("  %-9s removed after %s without a packet\n", "idle", policyfile.FormatDuration(t.Idle))
 	}
 	return p.Err
 }
@@ -271,7 +338,7 @@ func sourceOf(t *live.CustomerTerms) string {
 }
 
 func newCustomerList(s cli.Streams) *cobra.Command {
-	var f live.Flags
+	var f customerFlags
 	q := live.CustomerQuery{}
 	added, ofFile, asJSON := false, false, false
 	cmd := &cobra.Command{
@@ -287,13 +354,13 @@ func newCustomerList(s cli.Streams) *cobra.Command {
 			if added || ofFile {
 				q.Added = &added
 			}
-			shapers, err := f.Choose(args[0])
+			customers, err := f.choose(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			defer live.CloseAll(shapers)
+			defer customers.close()
 			p, n := say.NewPrinter(s.Out), 0
-			_, err = live.EachCustomer(cmd.Context(), shapers, q, func(t *live.CustomerTerms) error {
+			_, err = customers.each(q, func(t *live.CustomerTerms) error {
 				if n++; asJSON {
 					return say.WriteJSON(s.Out, control.TermsOf(t))
 				}
@@ -313,7 +380,7 @@ func newCustomerList(s cli.Streams) *cobra.Command {
 			return errors.Join(err, p.Err)
 		},
 	}
-	f.Add(cmd)
+	f.add(cmd)
 	cmd.Flags().StringVar(&q.Name, "filter", "", "only names that contain `TEXT`")
 	cmd.Flags().StringVar(&q.Plan, "plan", "", "only customers of `PLAN`")
 	cmd.Flags().StringVar(&q.Address, "address", "", "only the customer of `ADDRESS`")
@@ -324,7 +391,7 @@ func newCustomerList(s cli.Streams) *cobra.Command {
 }
 
 func newCustomerExport(s cli.Streams) *cobra.Command {
-	var f live.Flags
+	var f customerFlags
 	cmd := &cobra.Command{
 		Use:   customerExport.use,
 		Short: customerExport.short,
@@ -335,24 +402,24 @@ by shaper set are not in it, nor are the times of idle customers.`,
 		Example: "  shaper customer export eth0 > customers.csv",
 		Args:    cli.WantArgs(1, 1, "an interface"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			shapers, err := f.Choose(args[0])
+			customers, err := f.choose(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			defer live.CloseAll(shapers)
+			defer customers.close()
 			var list []*live.CustomerTerms
 			add := func(t *live.CustomerTerms) error {
 				list = append(list, t)
 				return nil
 			}
-			keys, err := live.EachCustomer(cmd.Context(), shapers, live.CustomerQuery{}, add)
+			keys, err := customers.each(live.CustomerQuery{}, add)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			return csv.NewWriter(s.Out).WriteAll(customerRows(list, keys))
 		},
 	}
-	f.Add(cmd)
+	f.add(cmd)
 	return cmd
 }
 

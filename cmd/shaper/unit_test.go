@@ -86,10 +86,11 @@ func TestUnit(t *testing.T) {
 	if err := os.Rename(unit, instance); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("systemd-analyze", "verify", "--man=no",
-		instance, one).CombinedOutput(); err != nil ||
-		len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v: %s", err, out)
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no", instance, one).CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if err != nil || strings.Contains(line, "shaper") { // not about other units of this machine
+			t.Errorf("systemd-analyze verify: %v: %s", err, line)
+		}
 	}
 }
 

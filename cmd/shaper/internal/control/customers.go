@@ -64,7 +64,7 @@ func TermsOf(t *live.CustomerTerms) CustomerTerms {
 		out.Source = "added"
 	}
 	if t.Idle > 0 {
-		out.Idle = t.Idle.String()
+		out.Idle = formatIdle(t.Idle)
 	}
 	columns := out.columns()
 	for name, cell := range t.Cells {
@@ -84,12 +84,16 @@ func TermsOf(t *live.CustomerTerms) CustomerTerms {
 type CustomerPage struct {
 	Customers []CustomerTerms `json:"customers"`
 	Next      string          `json:"next,omitempty"` // value of after for the next page; "": there is none
+	Columns   []string        `json:"columns"`        // columns of a file of customers for their keys
 	Version   string          `json:"version"`        // of the list of added and removed customers: its ETag
 }
 
 // PageOf returns the JSON form of a page.
 func PageOf(p *live.CustomerPage) CustomerPage {
-	out := CustomerPage{Customers: []CustomerTerms{}, Next: p.Next, Version: p.Version}
+	out := CustomerPage{
+		Customers: []CustomerTerms{}, Next: p.Next, Columns: append([]string{}, p.Columns...),
+		Version: p.Version,
+	}
 	for _, t := range p.Customers {
 		out.Customers = append(out.Customers, TermsOf(t))
 	}
@@ -165,6 +169,48 @@ func (r *customerRequest) item() (out live.CustomerItem, err error) {
 	return out, nil
 }
 
+// RequestOf returns the JSON form of a change of a customer, as a client sends it. An empty cell removes a
+// parameter.
+func RequestOf(i *live.CustomerItem) map[string]any {
+	out := map[string]any{"name": i.Name, "do": i.Do}
+	parameters, columns := map[string]string{}, new(CustomerCells).columns()
+	for name, cell := range i.Cells {
+		if columns[name] != nil {
+			out[name] = cell
+		} else {
+			parameters[name] = cell
+		}
+	}
+	if len(parameters) > 0 {
+		out["parameters"] = parameters
+	}
+	if i.Idle != nil {
+		out["idle"] = formatIdle(*i.Idle)
+	}
+	if i.Match != "" {
+		out["version"] = i.Match
+	}
+	return out
+}
+
+// Terms returns the terms of which t is the JSON form.
+func (t *CustomerTerms) Terms() (*live.CustomerTerms, error) {
+	idle, err := ParseIdle(t.Idle)
+	out := &live.CustomerTerms{
+		Name: t.Name, Cells: maps.Clone(t.Parameters), Added: t.Source == "added", Idle: idle, Since: t.Since,
+		Author: changes.Author{User: t.User, With: t.By}, Version: t.Version,
+	}
+	if out.Cells == nil {
+		out.Cells = map[string]string{}
+	}
+	for name, cell := range t.columns() {
+		if *cell != "" {
+			out.Cells[name] = *cell
+		}
+	}
+	return out, err
+}
+
 // ParseIdle reads the time after which a customer without packets is removed; 0 or an empty text: never.
 func ParseIdle(text string) (time.Duration, error) {
 	if text == "" || text == "0" {
@@ -178,6 +224,14 @@ func ParseIdle(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("idle: %w", err)
 	}
 	return idle, nil
+}
+
+// formatIdle writes a time as ParseIdle reads it.
+func formatIdle(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	return policyfile.FormatDuration(d)
 }
 
 // CustomerEffect is the JSON form of the effect of a change of a customer.
@@ -346,7 +400,7 @@ func (h *handler) changeOne(w http.ResponseWriter, q *http.Request, item live.Cu
 }
 
 // pageParameters are the parameters of a page of customers.
-var pageParameters = []string{"filter", "plan", "address", "added", "after", "limit"}
+var pageParameters = []string{"name", "filter", "plan", "address", "added", "after", "limit"}
 
 // wantsPage reports whether a query is for a page of customers, and not for their counters.
 func wantsPage(query url.Values) bool {
@@ -365,7 +419,8 @@ func (h *handler) getPage(w http.ResponseWriter, q *http.Request) error {
 			strings.Join(pageParameters, ", "))
 	}
 	in := live.CustomerQuery{
-		After: query.Get("after"), Name: query.Get("filter"), Plan: query.Get("plan"), Address: query.Get("address"),
+		After: query.Get("after"), Exact: query.Get("name"), Name: query.Get("filter"), Plan: query.Get("plan"),
+		Address: query.Get("address"),
 	}
 	if text := query.Get("limit"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)

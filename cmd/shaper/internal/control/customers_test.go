@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
@@ -111,14 +113,46 @@ func TestCustomerErrors(t *testing.T) {
 func TestCustomerPage(t *testing.T) {
 	f := &fakeAPI{}
 	w := ask(newShared(f).serve(true), "GET",
-		"/v1/customers?filter=x&plan=p&address=192.0.2.0/24&added=false&after=y&limit=5", "")
+		"/v1/customers?name=z&filter=x&plan=p&address=192.0.2.0/24&added=false&after=y&limit=5", "")
 	no := false
-	want := live.CustomerQuery{After: "y", Limit: 5, Name: "x", Plan: "p", Address: "192.0.2.0/24", Added: &no}
+	want := live.CustomerQuery{
+		After: "y", Limit: 5, Exact: "z", Name: "x", Plan: "p", Address: "192.0.2.0/24", Added: &no,
+	}
 	if !reflect.DeepEqual(f.query, want) {
 		t.Errorf("got %+v, want %+v", f.query, want)
 	}
-	const body = `{"customers":[{"name":"a","plan":"p","parameters":{"rate":"5mbit"},"source":"file","version":"3"}],"next":"a","version":"7"}`
+	const body = `{"customers":[{"name":"a","plan":"p","parameters":{"rate":"5mbit"},"source":"file","version":"3"}],"next":"a","columns":["address"],"version":"7"}`
 	if got := strings.TrimSpace(w.Body.String()); got != body || w.Header().Get("ETag") != `"7"` {
 		t.Errorf("got  %s\nwant %s", got, body)
+	}
+}
+
+// TestCustomerForms checks that terms and changes are read again as they were written.
+func TestCustomerForms(t *testing.T) {
+	for _, idle := range []time.Duration{
+		0, time.Second, 90 * time.Second, 10 * time.Minute, 1500 * time.Millisecond, 36 * time.Hour,
+		1<<40 + 1,
+	} {
+		terms := live.CustomerTerms{
+			Name: "a", Cells: map[string]string{"plan": "p", "rate": "5mbit", "quota": "1GB", "cvlan": "7"},
+			Idle: idle, Added: true, Since: time.Unix(1, 0), Author: changes.Author{User: "u", With: "w"},
+			Version: "3",
+		}
+		form := TermsOf(&terms)
+		if got, err := form.Terms(); err != nil || !reflect.DeepEqual(*got, terms) {
+			t.Errorf("terms: got %+v, want %+v: %v", got, terms, err)
+		}
+		item := live.CustomerItem{
+			Name: "a", Do: live.Patch, Cells: map[string]string{"plan": "", "down": "5mbit", "mark": "7"},
+			Idle: &idle, Match: "3",
+		}
+		text, err := json.Marshal(RequestOf(&item))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []live.CustomerItem{item}
+		if got, err := ParseCustomers(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("change %s: got %+v, want %+v: %v", text, got, item, err)
+		}
 	}
 }

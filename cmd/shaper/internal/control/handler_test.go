@@ -104,7 +104,7 @@ func (f *fakeAPI) CustomerPage(_ context.Context, q live.CustomerQuery) (live.Cu
 		Customers: []*live.CustomerTerms{
 			{Name: "a", Cells: map[string]string{"plan": "p", "rate": "5mbit"}, Version: "3"},
 		},
-		Next: "a", Version: "7",
+		Columns: []string{"address"}, Next: "a", Version: "7",
 	}, f.err
 }
 

@@ -42,11 +42,15 @@ func customerCaller(list []Handle) (client *caller, here []*kernel.Shaper, path 
 	return client, nil, "", nil
 }
 
-// callCustomers calls a method, whose answer is JSON.
+// callCustomers calls a method by JSON: the codec of other calls sends no pointer to false or 0.
 func callCustomers(client *caller, method string, in, out any) error {
+	question, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
 	var text json.RawMessage
 	client.within(setTimeout)
-	err := client.call(method, in, &text)
+	err = client.call(method, json.RawMessage(question), &text)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the process has not answered for %v: shaper customer list shows what is in force", setTimeout)
@@ -69,11 +73,7 @@ func ChangeCustomers(list []Handle, request CustomerRequest) (reply CustomerRepl
 		if !isTapCaller(list) {
 			defer client.Close()
 		}
-		text, err := json.Marshal(request)
-		if err != nil {
-			return reply, err
-		}
-		return reply, callCustomers(client, "ChangeCustomers", json.RawMessage(text), &reply)
+		return reply, callCustomers(client, "ChangeCustomers", request, &reply)
 	}
 	for i := range request.Items {
 		if idle := request.Items[i].Idle; idle != nil && *idle > 0 {

@@ -159,6 +159,21 @@ func submitter(
 	}
 }
 
+// pager returns a method to read a page of customers, as JSON.
+func pager(read func(CustomerQuery) (CustomerPage, error)) func(json.RawMessage, *json.RawMessage) error {
+	return func(in json.RawMessage, out *json.RawMessage) error {
+		var q CustomerQuery
+		if err := strictjson.Unmarshal(in, &q, 0); err != nil {
+			return err
+		}
+		page, err := read(q)
+		if err == nil {
+			*out, err = json.Marshal(page)
+		}
+		return err
+	}
+}
+
 // CustomerCounts are the numbers of customers of a book.
 type CustomerCounts struct {
 	Added   int // customers added or replaced

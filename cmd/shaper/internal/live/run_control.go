@@ -121,7 +121,7 @@ func (c *Run) methods() methods {
 		"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look),
 		"Set":     method(setter(c.Set)),
 		"Changes": method(c.changes), "Announce": method(c.Heard.announce),
-		"ChangeCustomers": method(submitter(c.ChangeCustomers)), "CustomerTerms": method(c.customerTerms),
+		"ChangeCustomers": method(submitter(c.ChangeCustomers)), "CustomerTerms": method(pager(c.customerTerms)),
 	}
 }
 
@@ -222,19 +222,15 @@ func (c *Run) ChangeCustomers(ctx context.Context, request CustomerRequest) (Cus
 	return c.Changer.SubmitCustomers(ctx, request, c.CommitCustomers)
 }
 
-// customerTerms returns a page of customers, as JSON.
-func (c *Run) customerTerms(in CustomerQuery, out *json.RawMessage) error {
-	var page CustomerPage
-	err := c.call(func() (err error) {
+// customerTerms returns a page of customers.
+func (c *Run) customerTerms(q CustomerQuery) (page CustomerPage, err error) {
+	err = c.call(func() (err error) {
 		c.Changer.Lock()
 		defer c.Changer.Unlock()
-		page, err = c.Changer.CustomerPage(in)
+		page, err = c.Changer.CustomerPage(q)
 		return err
 	})
-	if err == nil {
-		*out, err = json.Marshal(page)
-	}
-	return err
+	return page, err
 }
 
 // setPatience is the longest wait of a change for the lock of the file. A reload takes less.

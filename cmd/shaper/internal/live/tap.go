@@ -183,7 +183,7 @@ func (c *tapControl) methods() methods {
 		"Take": method(c.take), "Reload": method(c.reload), "End": method(c.end),
 		"Customers": method(c.customers), "Set": method(setter(c.set)), "Changes": method(c.listChanges),
 		"Announce": method(c.heard.announce), "Links": method(c.links),
-		"ChangeCustomers": method(submitter(c.changeCustomers)), "CustomerTerms": method(c.customerTerms),
+		"ChangeCustomers": method(submitter(c.changeCustomers)), "CustomerTerms": method(pager(c.customerTerms)),
 	}
 }
 
@@ -266,16 +266,11 @@ func (c *tapControl) changeCustomers(ctx context.Context, request CustomerReques
 	return c.changes.SubmitCustomers(ctx, request, c.changes.CommitCustomers)
 }
 
-// customerTerms returns a page of customers, as JSON.
-func (c *tapControl) customerTerms(in CustomerQuery, out *json.RawMessage) error {
+// customerTerms returns a page of customers.
+func (c *tapControl) customerTerms(q CustomerQuery) (CustomerPage, error) {
 	c.changes.Lock()
-	page, err := c.changes.CustomerPage(in)
-	c.changes.Unlock()
-	if err != nil {
-		return err
-	}
-	*out, err = json.Marshal(page)
-	return err
+	defer c.changes.Unlock()
+	return c.changes.CustomerPage(q)
 }
 
 // listChanges returns the changes in force, a JSON list.

@@ -400,3 +400,39 @@ func TestLiveRemoteTap(t *testing.T) {
 	}
 	s.run.wantExit(0)
 }
+
+// TestLiveRemoteCustomers adds, shows, lists, exports and removes customers through the socket, and compares
+// with what root sees.
+func TestLiveRemoteCustomers(t *testing.T) {
+	policy, _ := writeMetered(t, "m,192.0.2.1,metered,\nn,192.0.2.2,metered,\n")
+	s := newServed(t, groupOf+"interfaces:\n  - {match: v0, policy: "+policy+", direction: both}\n", nil)
+	s.start()
+	s.await("v0 egress", "v0 ingress")
+	want := func(code int, want string, args ...string) {
+		t.Helper()
+		out, err := s.ask(code, append([]string{"customer"}, args...)...)
+		if got := out + err; !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%v: got %q, want %q", args, got, want)
+		}
+	}
+	want(0, "v0: customer o: added\n", "add", "v0", "o", "address=192.0.2.3", "plan=metered", "idle=10min")
+	want(0, "v0: customer o: unchanged\n", "add", "v0", "o", "address=192.0.2.3", "plan=metered", "idle=10min")
+	want(0, `"done":"replaced"`, "add", "v0", "o", "--patch", "address=192.0.2.4", "--json")
+	for _, args := range [][]string{
+		{"show", "v0", "o"}, {"show", "v0", "192.0.2.4"}, {"show", "v0", "m", "--json"}, {"list", "v0"},
+		{"list", "v0", "--added"}, {"list", "v0", "--of-file", "--json"}, {"list", "v0", "--filter", "n"},
+		{"list", "v0", "--plan", "none"}, {"export", "v0"},
+	} {
+		direct, _ := s.wantExit(0, append([]string{"customer"}, args...)...)
+		if want(0, direct, args...); direct == "" {
+			t.Errorf("%v prints nothing", args)
+		}
+	}
+	want(1, "no customer has the name or the address p", "show", "v0", "p")
+	want(1, "plan", "add", "v0", "p", "address=192.0.2.9", "plan=gold")
+	want(1, `interface "x0" is not shaped by this process`, "list", "x0")
+	want(2, "--direction does not work through the control socket", "list", "v0", "--direction", "egress")
+	want(0, "v0: customer m: removed\nv0: customer o: removed\n", "remove", "v0", "m", "o")
+	want(0, "v0: customer m: added\n", "remove", "v0", "m", "--reset")
+	want(0, "customer,", "export", "v0")
+}

@@ -233,7 +233,7 @@ func (s *soak) reloads() {
 func (s *soak) detaches() {
 	s.t.Helper()
 	s.wantExit(0, "detach", "q0")
-	s.await("a0 egress", "a0 ingress", "k0 egress", "q0 egress not shaped: detached by another process")
+	s.await("a0 egress", "a0 ingress", "k0 egress", "q0 egress not shaped: detached")
 	s.run.sendSignal(syscall.SIGHUP)
 	s.await(slices.Clone(s.base)...)
 }

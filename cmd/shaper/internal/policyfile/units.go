@@ -239,6 +239,17 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.Duration(value.Num().Int64()), nil
 }
 
+// FormatDuration writes a time as ParseDuration reads it, in the largest unit up to hours of which it is a
+// whole number.
+func FormatDuration(d time.Duration) string {
+	for _, unit := range []string{"h", "min", "s", "ms", "us"} {
+		if factor := time.Duration(timeUnits[unit]); d%factor == 0 {
+			return fmt.Sprintf("%d%s", d/factor, unit)
+		}
+	}
+	return fmt.Sprintf("%dns", d)
+}
+
 // scale lists the possible meanings of a prefix in an ambiguous unit such as kb.
 var scale = map[byte]struct{ bits, decimal, binary, word string }{
 	'k': {"kbit", "kB", "KiB", "kilo"},
