@@ -419,9 +419,15 @@ func TestLiveRemoteCustomers(t *testing.T) {
 	want(0, "v0: customer o: unchanged\n", "add", "v0", "o", "address=192.0.2.3", "plan=metered", "idle=10min")
 	want(0, `"done":"replaced"`, "add", "v0", "o", "--patch", "address=192.0.2.4", "--json")
 	for _, args := range [][]string{
-		{"show", "v0", "o"}, {"show", "v0", "192.0.2.4"}, {"show", "v0", "m", "--json"}, {"list", "v0"},
-		{"list", "v0", "--added"}, {"list", "v0", "--of-file", "--json"}, {"list", "v0", "--filter", "n"},
-		{"list", "v0", "--plan", "none"}, {"export", "v0"},
+		{"show", "v0", "o"},
+		{"show", "v0", "192.0.2.4"},
+		{"show", "v0", "m", "--json"},
+		{"list", "v0"},
+		{"list", "v0", "--added"},
+		{"list", "v0", "--of-file", "--json"},
+		{"list", "v0", "--filter", "n"},
+		{"list", "v0", "--plan", "none"},
+		{"export", "v0"},
 	} {
 		direct, _ := s.wantExit(0, append([]string{"customer"}, args...)...)
 		if want(0, direct, args...); direct == "" {
