@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,31 @@ func reloadBy(
 	return c.Reload(cmd.Context(), s, t, all.All, confirm, asJSON)
 }
 
+// askOrAct returns a command that asks the process with the control socket, if there is one, or acts at the
+// interface itself, or at all of them. both says why the socket does not work with --direction; "": it does.
+func askOrAct(
+	f *live.Flags, from *remote.Flag, all *live.AllFlag,
+	ask func(context.Context, *remote.Client, *remote.Target) error, act func(name string) error, both string,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := all.Check(args); err != nil {
+			return err
+		}
+		c, err := from.Client()
+		switch {
+		case err != nil:
+			return err
+		case c == nil:
+			return all.Each(f, func(_ *cobra.Command, name string) error { return act(name) })(cmd, args)
+		case both != "":
+			if err := c.Refuse(cmd, both, "direction"); err != nil {
+				return err
+			}
+		}
+		return ask(cmd.Context(), c, &remote.Target{Flags: f, Name: cli.InterfaceArg(args)})
+	}
+}
+
 func newConfirm(s cli.Streams) *cobra.Command {
 	var f live.Flags
 	var from remote.Flag
@@ -97,26 +123,12 @@ rolled back already.
 ` + remoteHelp,
 		Example: "  shaper confirm eth0\n  shaper confirm --control /run/shaper.sock \"veth*\"",
 		Args:    cli.AtMostOne,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := all.Check(args); err != nil {
-				return err
-			}
-			c, err := from.Client()
-			if err != nil {
-				return err
-			}
-			if c == nil {
-				return all.Each(&f, func(_ *cobra.Command, name string) error {
-					return reload.Confirm(s, &f, name, asJSON)
-				})(cmd, args)
-			}
-			const both = "it confirms the policies of both directions"
-			if err := c.Refuse(cmd, both, "direction"); err != nil {
-				return err
-			}
-			t := remote.Target{Flags: &f, Name: cli.InterfaceArg(args)}
-			return c.Confirm(cmd.Context(), s, &t, all.All, asJSON)
-		},
+		RunE: askOrAct(&f, &from, &all,
+			func(ctx context.Context, c *remote.Client, t *remote.Target) error {
+				return c.Confirm(ctx, s, t, all.All, asJSON)
+			},
+			func(name string) error { return reload.Confirm(s, &f, name, asJSON) },
+			"it confirms the policies of both directions"),
 	}
 	f.Add(cmd)
 	all.Add(cmd, &f, "confirm the policies of all shaped interfaces")
@@ -142,22 +154,11 @@ that waits for its interface. You can omit IFACE if only one is shaped.
 shaper serve shapes the interface again after the next reload.`,
 		Example: "  shaper detach eth0\n  shaper detach --control /run/shaper.sock \"veth*\"",
 		Args:    cli.AtMostOne,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := all.Check(args); err != nil {
-				return err
-			}
-			c, err := from.Client()
-			if err != nil {
-				return err
-			}
-			if c == nil {
-				return all.Each(&f, func(_ *cobra.Command, name string) error {
-					return detach.Detach(s, &f, name, asJSON)
-				})(cmd, args)
-			}
-			t := remote.Target{Flags: &f, Name: cli.InterfaceArg(args)}
-			return c.Detach(cmd.Context(), s, &t, all.All, asJSON)
-		},
+		RunE: askOrAct(&f, &from, &all,
+			func(ctx context.Context, c *remote.Client, t *remote.Target) error {
+				return c.Detach(ctx, s, t, all.All, asJSON)
+			},
+			func(name string) error { return detach.Detach(s, &f, name, asJSON) }, ""),
 	}
 	f.Add(cmd)
 	from.Add(cmd)

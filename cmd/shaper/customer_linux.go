@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -317,7 +318,7 @@ func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer
 	}
 	p.Printf("  %-9s %s\n", "source", sourceOf(t))
 	if t.Idle > 0 {
-		p.Printf("  %-9s removed after %s without a packet\n", "idle", policyfile.FormatDuration(t.Idle))
+		p.Printf("  %-9s removed after %s without a packet\n", "idle", policyfile.FormatDuration(t.Idle, time.Hour))
 	}
 	return p.Err
 }

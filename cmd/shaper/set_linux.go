@@ -50,7 +50,7 @@ A change is made at all interfaces of the pattern, or at none.`,
   shaper set eth0 link ap-7 down=200mbit up=50mbit
   shaper set eth0 --file changes.txt
   shaper set eth0
-  shaper set "veth*" queue shaped rate=80mbit --control /run/shaper.sock`,
+  shaper set "veth*" queue all rate=80mbit --control /run/shaper.sock`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, words := "*", args
 			if !all.All {

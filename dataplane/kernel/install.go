@@ -220,7 +220,7 @@ func (i *installation) loadProgram() error {
 
 // shareProgram sets the program to a shared one, if there can be one.
 func (i *installation) shareProgram() error {
-	if i.s.programs == nil || i.claims != nil {
+	if i.s.programs == nil || i.claims != nil || !i.image.CanShare(i.maps) {
 		return nil
 	}
 	flows, err := i.image.NewFlows()
@@ -229,7 +229,7 @@ func (i *installation) shareProgram() error {
 	}
 	defer flows.Close() // the program keeps its own reference
 	own := i.maps.OwnMaps(i.about, i.readings, flows)
-	i.sharer, i.note, err = i.s.programs.add(i.image, i.maps, own, i.device.Index)
+	i.sharer, i.note, err = i.s.programs.add(i.image, own, i.device.Index)
 	if i.sharer != nil {
 		i.program = i.sharer.in.Program
 	}

@@ -44,14 +44,11 @@ type sharer struct {
 // add puts the maps of an interface into a shared program, which it loads if necessary. It returns nil if
 // the interface needs a program of its own. note is the reason, once, if that is the kernel.
 func (p *Programs) add(
-	g *image.Image, m *image.Maps, own map[string]*ebpf.Map, index int,
+	g *image.Image, own map[string]*ebpf.Map, index int,
 ) (s *sharer, note string, err error) {
-	if p == nil {
-		return nil, "", nil
-	}
-	form, ok := g.ShareForm(m, own)
-	if !ok {
-		return nil, "", nil
+	form, err := g.ShareForm(own)
+	if err != nil {
+		return nil, "", err
 	}
 	if s, err = p.take(g, form, own, index); err != nil {
 		return nil, fmt.Sprintf("each interface has a program of its own: %v", err), nil

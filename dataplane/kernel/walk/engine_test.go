@@ -139,10 +139,10 @@ func (h *hooked) openShared(t testing.TB) (bool, error) {
 		t.Cleanup(func() { flows.Close(); bound.Close() })
 		return m.OwnMaps(bound, bound, flows)
 	}
-	maps := own(h.maps)
-	if _, ok := h.image.ShareForm(h.maps, maps); !ok {
+	if !h.image.CanShare(h.maps) {
 		return false, nil
 	}
+	maps := own(h.maps)
 	s, err := h.image.LoadShared(maps)
 	if err != nil {
 		return false, err

@@ -58,7 +58,7 @@ func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string,
 
 func sizeText(n int64) string { return exactText(n, "B", "kB", "MB", "GB") }
 
-func spanText(d time.Duration) string { return exactText(int64(d), "ns", "us", "ms", "s") }
+func spanText(d time.Duration) string { return policyfile.FormatDuration(d, time.Second) }
 
 // exactText writes n in the largest exact unit. Each unit is 1000 times the one before it.
 func exactText(n int64, units ...string) string {

@@ -231,7 +231,7 @@ func formatIdle(d time.Duration) string {
 	if d == 0 {
 		return "0"
 	}
-	return policyfile.FormatDuration(d)
+	return policyfile.FormatDuration(d, time.Hour)
 }
 
 // CustomerEffect is the JSON form of the effect of a change of a customer.

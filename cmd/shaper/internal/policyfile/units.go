@@ -239,11 +239,11 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.Duration(value.Num().Int64()), nil
 }
 
-// FormatDuration writes a time as ParseDuration reads it, in the largest unit up to hours of which it is a
-// whole number.
-func FormatDuration(d time.Duration) string {
+// FormatDuration writes a time as ParseDuration reads it: as a whole number, in the longest possible unit. No
+// unit is longer than longest.
+func FormatDuration(d, longest time.Duration) string {
 	for _, unit := range []string{"h", "min", "s", "ms", "us"} {
-		if factor := time.Duration(timeUnits[unit]); d%factor == 0 {
+		if factor := time.Duration(timeUnits[unit]); factor <= longest && d%factor == 0 {
 			return fmt.Sprintf("%d%s", d/factor, unit)
 		}
 	}

@@ -235,7 +235,8 @@ func (s *Service) Accepts(ctx context.Context, policy *policyfile.Compiled) erro
 	})
 }
 
-// Use reloads all directions with a policy. Unless until is zero, it rolls back then if it is not confirmed.
+// Use reloads all directions with a policy. If until is not zero, the policy
+// rolls back at that time, unless it is confirmed.
 func (s *Service) Use(
 	ctx context.Context, policy *policyfile.Compiled, until time.Time,
 ) (out []control.ReloadedShaper, err error) {

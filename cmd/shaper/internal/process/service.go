@@ -72,7 +72,8 @@ type serviceDirection interface {
 	// CustomerReader returns access to the counters of the customers, for use in another goroutine.
 	CustomerReader() (customerReader, error)
 
-	// reload replaces the policy. Unless until is zero, it rolls back then if it is not confirmed.
+	// reload replaces the policy. If until is not zero, the policy
+	// rolls back at that time, unless it is confirmed.
 	reload(policy *policyfile.Compiled, until time.Time) ([]compiled.ClassChange, error)
 	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
 	SaveCustomers() ([]byte, error) // returns their tokens; nil if there are none
@@ -212,8 +213,8 @@ func (s *service) reload(ctx context.Context, until time.Time) ([]control.Reload
 	return s.use(ctx, policy, until)
 }
 
-// use reloads all directions with a policy, or none if one of them cannot run it. Unless until is zero, the
-// policy rolls back then if it is not confirmed.
+// use reloads all directions with a policy, or none if one of them cannot run it. If until is not zero, the
+// policy rolls back at that time, unless it is confirmed.
 func (s *service) use(
 	ctx context.Context, policy *policyfile.Compiled, until time.Time,
 ) (out []control.ReloadedShaper, err error) {

@@ -233,8 +233,8 @@ func sameOptions(a, b *policyfile.ServeInterfaces) bool {
 
 // replace loads a policy at all of its interfaces, or at none if one of them cannot run it: then it is
 // refused. failed are errors of loading it: the process of such an interface goes on with the policy that is
-// in force there, until the next reload. Unless until is zero, the policy rolls back then where it is not
-// confirmed, and at once everywhere after an error.
+// in force there, until the next reload. If until is not zero, the policy rolls back at that time at
+// interfaces without a confirmation, and at once at all interfaces after an error.
 func (v *supervisor) replace(
 	p *policy, list []target, until time.Time,
 ) (out []control.ReloadedShaper, refused, failed error) {

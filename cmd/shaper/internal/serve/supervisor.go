@@ -178,8 +178,8 @@ func (v *supervisor) follow() {
 	}
 }
 
-// lookAtAll looks at all interfaces, and forgets those that are gone. After an error it looks at those that
-// were listed, and the next tick tries again.
+// lookAtAll looks at all interfaces, and forgets interfaces that are gone. If the list is incomplete, it
+// looks at the listed ones, and the next tick tries again.
 func (v *supervisor) lookAtAll() {
 	list, err := v.list()
 	there := map[int]bool{}

@@ -30,8 +30,8 @@ func SharedSpec() (*ebpf.CollectionSpec, error) {
 	return spec.Copy(), err
 }
 
-// NewArrayOfMaps makes an array with room for n maps like m, which has the name of a map of the programs or
-// is an array without a lock in its values.
+// NewArrayOfMaps makes an array with room for n maps of the same type and size as m. If name is that of a map
+// of the programs, they are like that map, with its flags and locks.
 func NewArrayOfMaps(name string, n uint32, m *ebpf.Map) (*ebpf.Map, error) {
 	all, err := parseShaper()
 	if err != nil {

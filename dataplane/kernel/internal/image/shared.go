@@ -17,8 +17,8 @@ import (
 )
 
 // Shared is a loaded program for several interfaces with the same policy. Each of them, a sharer, has maps
-// of its own: those that are written while the program runs, the queues, and the maps bound to the
-// program. The program finds them in arrays of maps.
+// of its own: states, counters, queues and all others that change while the program runs, and the maps bound
+// to the program. The program finds them in arrays of maps.
 type Shared struct {
 	Program *ebpf.Program
 	Loaded  *ebpf.Collection
@@ -28,28 +28,26 @@ type Shared struct {
 // Form identifies the programs that can be shared: those of the same policy, with maps of the same size.
 type Form [sha256.Size]byte
 
-// ShareForm returns the form of the image's program, with the sharer's own maps by name. ok is false if the
-// program cannot be shared: the tables of keys, customers, leases and budgets belong to one program.
-func (g *Image) ShareForm(m *Maps, own map[string]*ebpf.Map) (f Form, ok bool) {
-	if g.Constants.Keyed != 0 || g.Constants.Customers != 0 || len(m.Counters.older) > 0 {
-		return f, false
-	}
-	for _, s := range g.Stages {
-		if s.Table != record.StorePrivate {
-			return f, false
-		}
-	}
+// CanShare reports whether interfaces with these maps can share the image's program. Tables of keys,
+// customers, leases and budgets belong to one program.
+func (g *Image) CanShare(m *Maps) bool {
+	return g.Constants.Keyed == 0 && g.Constants.Customers == 0 && len(m.Counters.older) == 0 &&
+		!slices.ContainsFunc(g.Stages, func(s bpf.ShaperStage) bool { return s.Table != record.StorePrivate })
+}
+
+// ShareForm returns the form of the image's program, with the sharer's own maps by name.
+func (g *Image) ShareForm(own map[string]*ebpf.Map) (f Form, err error) {
 	h := sha256.New()
 	fmt.Fprintln(h, g.entry, g.highs) // sorted by key
 	for _, part := range []any{g.Constants, g.vectors, g.tables, g.bounds, g.classes, g.Stages} {
 		if err := binary.Write(h, binary.LittleEndian, part); err != nil {
-			return f, false
+			return f, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		fmt.Fprintln(h, name, own[name].MaxEntries(), own[name].ValueSize())
 	}
-	return Form(h.Sum(nil)), true
+	return Form(h.Sum(nil)), nil
 }
 
 // OwnMaps returns the maps that a sharer has for itself, by name. flows is nil without leaves for flows.
@@ -62,8 +60,8 @@ func (s *Maps) OwnMaps(about, readings, flows *ebpf.Map) map[string]*ebpf.Map {
 	}
 }
 
-// ReplaceCommon makes new maps for an interface in place of those that all interfaces have in common. Their
-// policy does not use them, but the next one may.
+// ReplaceCommon replaces the maps that all sharers of a program have in common by new ones. The policy does
+// not use them, but the interface's next policy may.
 func (s *Maps) ReplaceCommon() error {
 	own := s.OwnMaps(nil, nil, nil)
 	for name, field := range s.MapFields() {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -115,7 +117,7 @@ func (b *tcQueues) limits(q *routers.Entry, d *tcQdisc) {
 	remarks := strings.Join(append([]string{d.Text()}, d.remarks...), "; ")
 	switch {
 	case d.latency > 0:
-		q.Set("limit", policyTime(d.latency), d.Number, "%s", remarks)
+		q.Set("limit", policyfile.FormatDuration(d.latency, time.Second), d.Number, "%s", remarks)
 	case d.bytes > 0:
 		q.Set("limit", fmt.Sprint(d.bytes), d.Number, "%s", remarks)
 	default:
@@ -129,8 +131,8 @@ func (b *tcQueues) limits(q *routers.Entry, d *tcQdisc) {
 	case d.codel == queue.CoDel{} && d.fair != "":
 		q.Set("codel", "false", d.Number, "%s", d.kind) // true is the default of a fair queue
 	case d.codel != queue.CoDel{}:
-		q.Set("codel", fmt.Sprintf("{target: %s, interval: %s}", policyTime(d.codel.Target),
-			policyTime(d.codel.Interval)), d.Number, "%s", d.kind)
+		q.Set("codel", fmt.Sprintf("{target: %s, interval: %s}", policyfile.FormatDuration(d.codel.Target, time.Second),
+			policyfile.FormatDuration(d.codel.Interval, time.Second)), d.Number, "%s", d.kind)
 	}
 	if d.ecn {
 		q.Set("ecn", "true", d.Number, "%s", d.kind)

@@ -153,16 +153,3 @@ func handleName(h uint32) string {
 	}
 	return fmt.Sprintf("%x:%x", h>>16, h&0xffff)
 }
-
-// policyTime writes a time for a policy.
-func policyTime(d time.Duration) string {
-	for _, u := range []struct {
-		name string
-		unit time.Duration
-	}{{"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}} {
-		if d%u.unit == 0 {
-			return fmt.Sprintf("%d%s", d/u.unit, u.name)
-		}
-	}
-	return fmt.Sprintf("%dns", d)
-}
