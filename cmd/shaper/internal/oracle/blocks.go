@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,30 @@ func (b block) contains(a netip.Addr) bool {
 func (b block) overlaps(o block) bool { return b.contains(o.first) || o.contains(b.first) }
 
 func (b block) within(o block) bool { return o.contains(b.first) && o.contains(b.last) }
+
+// sharesPrefix reports whether one of the largest prefixes in a block is one of those in another block.
+func (b block) sharesPrefix(o block) bool {
+	return slices.ContainsFunc(b.prefixes(), func(p block) bool { return slices.Contains(o.prefixes(), p) })
+}
+
+// prefixes returns the largest prefixes in a block, by halving the prefixes that overlap it.
+func (b block) prefixes() (list []block) {
+	most := new(big.Int).Lsh(big.NewInt(1), uint(b.first.BitLen()))
+	var halve func(from, size *big.Int)
+	halve = func(from, size *big.Int) {
+		end := new(big.Int).Add(from, new(big.Int).Sub(size, big.NewInt(1)))
+		part := block{address(from, b.first), address(end, b.first)}
+		switch half := new(big.Int).Rsh(size, 1); {
+		case part.within(b):
+			list = append(list, part)
+		case part.overlaps(b):
+			halve(from, half)
+			halve(new(big.Int).Add(from, half), half)
+		}
+	}
+	halve(new(big.Int), most)
+	return list
+}
 
 // smaller reports whether a block has fewer addresses than another one.
 func (b block) smaller(o block) bool { return b.size().Cmp(o.size()) < 0 }

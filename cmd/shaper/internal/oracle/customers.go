@@ -93,7 +93,7 @@ func (c *customers) add(who *customer) error {
 		for _, b := range who.blocks {
 			for _, o := range other.blocks {
 				inside := b.within(o) || o.within(b)
-				if b == o || b.overlaps(o) && (!c.nested || !inside) {
+				if b.overlaps(o) && (!c.nested || !inside || b.sharesPrefix(o)) {
 					return fmt.Errorf("%s belongs to customer %q (line %d) too", b, other.name, other.line)
 				}
 			}

@@ -15,6 +15,8 @@ type tableForm struct {
 	named []namedColumn // nil: columns have the names of their contents
 	unit  rateUnit
 	plan  string // of customers whose row names none; "": none
+
+	onePrefix bool // nested ranges of several prefixes are errors
 }
 
 // namedColumn holds the names of the columns for a content, such as address.

@@ -255,6 +255,9 @@ func (r *rowReader) addressRange(word string) {
 	begin := r.prefixes.size()
 	whole.prefixes(r.prefixes.add)
 	if r.table.Nested {
+		if r.form.onePrefix && r.prefixes.size() > begin+1 {
+			r.fail("address: %v is not one prefix: with nested: true give its addresses as prefixes", whole)
+		}
 		r.ranges = append(r.ranges, rowRange{whole, int32(len(r.table.List)), begin, r.prefixes.size()})
 	}
 }

@@ -64,7 +64,7 @@ func (l *loader) readAlike(out []readRecord, indexes []int, columns []string) {
 	}
 	policy := l.file.Policy.Customers
 	table := dataplane.Customers{Key: policy.Key, Nested: policy.Nested}
-	r := l.readRows("", text.String(), &table, tableForm{})
+	r := l.readRows("", text.String(), &table, tableForm{onePrefix: true})
 	err := r.reasons()
 	if err == nil && len(table.List) != len(indexes) {
 		err = errors.New("the name is not a name of a customer")

@@ -192,6 +192,37 @@ func TestRosterRefused(t *testing.T) {
 	}
 }
 
+// TestRosterNestedRanges checks that nested ranges are refused, also those in a list of their own, because
+// they could overlap in part. The policy is compared with one whose file has the other records.
+func TestRosterNestedRanges(t *testing.T) {
+	const nested = ", nested: true"
+	at := func(name, address string) *customers.Record { return record(name, "address", address, "plan", "gold") }
+	for _, list := range [][]*customers.Record{
+		{at("x", "198.51.100.1-3")},
+		{at("x", "198.51.100.0-2"), at("y", "198.51.100.1-3")},
+		{at("x", "192.0.2.99 2001:db8:7::1-2001:db8:7::ffff")},
+	} {
+		c := rosterPolicy(t, nested, rosterRows)
+		_, _, err := c.Roster().Change(list)
+		if err == nil || !strings.Contains(err.Error(), "is not one prefix: with nested: true give its addresses as prefixes") {
+			t.Errorf("%v: got %v", list[0].Cells, err)
+		}
+		sameCustomers(t, c.Current(), rosterPolicy(t, nested, rosterRows))
+	}
+	for _, address := range []string{"198.51.100.2-3", "192.0.2.0/24", "2001:db8::7-7"} {
+		c := rosterPolicy(t, nested, rosterRows)
+		if _, _, err := c.Roster().Change([]*customers.Record{at("x", address)}); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		sameCustomers(t, c.Current(), rosterPolicy(t, nested, rosterRows+"x,"+address+",gold,,\n"))
+	}
+	c := rosterPolicy(t, "", rosterRows)
+	if _, _, err := c.Roster().Change([]*customers.Record{at("x", "198.51.100.1-3")}); err != nil {
+		t.Error(err)
+	}
+	sameCustomers(t, c.Current(), rosterPolicy(t, "", rosterRows+"x,198.51.100.1-3,gold,,\n"))
+}
+
 // TestRosterUndo makes random lists of changes, undoes half of them, and compares with a model.
 func TestRosterUndo(t *testing.T) {
 	seed := rand.Uint64()
