@@ -121,16 +121,17 @@ type ShaperConstants struct {
 	Search      [4]ShaperSearch
 	Src6        ShaperSearch6
 	Dst6        ShaperSearch6
+	Rare        uint16
 	Customers   uint8
 	Paced       uint8
 	Spread      uint8
 	Once        uint8
 	Ingress     uint8
 	KeyBy       uint8
-	Rare        uint8
 	Levels      uint8
 	Level       [8]uint8
-	RareSearch  [7]struct {
+	_           [3]byte
+	RareSearch  [9]struct {
 		_       structs.HostLayout
 		First   uint32
 		Count   uint32

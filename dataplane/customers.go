@@ -60,14 +60,18 @@ const (
 	ByTwoVLANs
 	CustomerByMAC     // MAC address of the inner side: see Packet.Direction
 	CustomerByVLANMAC // ID of the outer VLAN tag, and MAC address of the inner side
-	CustomerByMark    // skb mark, which only the kernel plane knows
+	CustomerByVNI     // network of VXLAN or GENEVE: see Packet.VNI
+	CustomerByTEID    // tunnel of GTP-U: see Packet.TEID
+	// address in a tunnel, of the side faced by the interface: see Packet.Inner
+	CustomerByInner
+	CustomerByMark // skb mark, which only the kernel plane knows
 	// The cgroup v2 of the packet's socket, or the innermost one above it that a customer has. Only the
 	// kernel plane knows it, of packets sent by sockets of its namespace.
 	CustomerByCgroup
 )
 
 // ByAddress reports whether customers have prefixes.
-func (k CustomerKey) ByAddress() bool { return k <= ByDestination }
+func (k CustomerKey) ByAddress() bool { return k <= ByDestination || k == CustomerByInner }
 
 // NeedsMAC reports whether only packets of Ethernet can have a customer.
 func (k CustomerKey) NeedsMAC() bool { return k == CustomerByMAC || k == CustomerByVLANMAC }
@@ -78,7 +82,8 @@ func (k CustomerKey) String() string {
 }
 
 var customerKeyNames = []string{
-	"address", "src", "dst", "vlan", "[svlan, cvlan]", "mac", "[vlan, mac]", "mark", "cgroup",
+	"address", "src", "dst", "vlan", "[svlan, cvlan]", "mac", "[vlan, mac]", "vni", "teid", "inner-address",
+	"mark", "cgroup",
 }
 
 // Customer is a customer with its addresses or other keys, and its plan.
@@ -86,7 +91,7 @@ type Customer struct {
 	Name     string         // unique, 1 to 64 printable characters
 	Prefixes []netip.Prefix // for a key by address
 	// For other keys, numbers: IDs of VLANs, for ByTwoVLANs outer<<12 | inner; MAC addresses, for
-	// CustomerByVLANMAC with the ID in the upper 16 bits; marks; indexes of Customers.Cgroups.
+	// CustomerByVLANMAC with the ID in the upper 16 bits; VNIs; TEIDs; marks; indexes of Customers.Cgroups.
 	IDs  []uint64
 	Plan *ServicePlan // customers with the same plan and rates point to the same ServicePlan
 }

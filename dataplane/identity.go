@@ -60,14 +60,25 @@ func AppendMAC(b []byte, mac uint64) []byte {
 	return b
 }
 
+// upperBytes returns the captured bytes of the upper-layer packet, without padding; none if there is no such
+// header.
+func (p *Packet) upperBytes() []byte {
+	end := min(len(p.Data), p.L3+p.L3Len)
+	if p.L4 == 0 || p.L4 > end {
+		return nil
+	}
+	return p.Data[p.L4:end]
+}
+
 // TCPFlags returns the flags of TCP, FIN in bit 0 and CWR in bit 7. It returns false for other packets, for
 // fragments other than the first, and if the flags are not among the captured bytes of the packet.
 func (p *Packet) TCPFlags() (uint8, bool) {
 	const at = 13 // RFC 9293 §3.1
-	if p.L4 == 0 || p.Proto != protoTCP || p.L4+at+1 > min(len(p.Data), p.L3+p.L3Len) {
+	b := p.upperBytes()
+	if p.Proto != protoTCP || len(b) <= at {
 		return 0, false
 	}
-	return p.Data[p.L4+at], true
+	return b[at], true
 }
 
 // ICMPv6Type is added to the value of Packet.ICMPType for ICMPv6, whose types have other meanings.
@@ -77,10 +88,11 @@ const ICMPv6Type = 1 << 16
 // (protocol 58) plus ICMPv6Type. It returns false for other packets, for fragments other than the first,
 // and if type and code are not among the captured bytes of the packet.
 func (p *Packet) ICMPType() (uint32, bool) {
-	if p.L4 == 0 || p.L4+2 > min(len(p.Data), p.L3+p.L3Len) {
+	b := p.upperBytes()
+	if len(b) < 2 {
 		return 0, false
 	}
-	switch v := uint32(be16(p.Data[p.L4:])); p.Proto {
+	switch v := uint32(be16(b)); p.Proto {
 	case protoICMP:
 		return v, true
 	case protoICMPv6:

@@ -27,12 +27,15 @@ const (
 	ByAddress // address of the inner side: see Packet.Direction
 	ByMAC     // MAC address of the inner side
 	ByVLANMAC // ID of the outer VLAN tag, and MAC address of the inner side
+	ByVNI     // network of VXLAN or GENEVE
+	ByTEID    // tunnel of GTP-U
 	ByMark    // skb mark
 	ByCgroup  // cgroup v2 of the packet's socket, in the kernel plane only
 )
 
 var keyNames = [...]string{
-	"", "src", "dst", "flow", "vlan", "dscp", "hosts", "address", "mac", "[vlan, mac]", "mark", "cgroup",
+	"", "src", "dst", "flow", "vlan", "dscp", "hosts", "address", "mac", "[vlan, mac]", "vni", "teid", "mark",
+	"cgroup",
 }
 
 // NeedsMAC reports whether only packets of Ethernet have the key.
@@ -83,7 +86,7 @@ func (k Key) Mask6() Addr {
 // PacketKey is the key of one packet, as a Key defines it. It is comparable.
 type PacketKey struct {
 	// Fields outside the key are zero.
-	src, dst     Addr // src contains a VLAN ID, DSCP, MAC address or mark
+	src, dst     Addr // src contains a VLAN ID, DSCP, MAC address, VNI, TEID or mark
 	sport, dport uint16
 	kind         PacketKind
 	proto        uint8
@@ -146,7 +149,7 @@ func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 		dscp, ok := p.DSCP()
 		out.src.Lo = uint64(dscp)
 		return out, ok
-	case ByMAC, ByVLANMAC, ByMark:
+	case ByMAC, ByVLANMAC, ByVNI, ByTEID, ByMark:
 		out.src.Lo, ok = k.SmallKey(p)
 		return out, ok
 	case ByCgroup:
@@ -169,6 +172,12 @@ func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 		return p.InsideMAC()
 	case ByVLANMAC:
 		return p.VLANAndMAC()
+	case ByVNI:
+		vni, ok := p.VNI()
+		return uint64(vni), ok
+	case ByTEID:
+		teid, ok := p.TEID()
+		return uint64(teid), ok
 	case ByMark:
 		return uint64(p.Mark), true
 	case ByVLAN:

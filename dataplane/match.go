@@ -26,6 +26,8 @@ type Match struct {
 	MAC          []Range // of the inner side, see Packet.InsideMAC
 	SrcMAC       []Range // as numbers of 48 bits
 	DstMAC       []Range
+	VNI          []Range // of VXLAN and GENEVE, see Packet.VNI
+	TEID         []Range // of GTP-U, see Packet.TEID
 	Mark         []Range // skb mark
 	EtherType    []Range // after VLAN tags
 	Length       []Range // metered length, bytes
@@ -82,6 +84,8 @@ const (
 	mac
 	srcMAC
 	dstMAC
+	vni
+	teid
 )
 
 // MatchFields describes the numeric fields of Match: first those of at most 16 bits, which some packets do
@@ -150,6 +154,14 @@ var matchFields = [...]MatchField{
 		"dst-mac", MaxMAC, func(m *Match) *[]Range { return &m.DstMAC },
 		func(p *Packet, _ int) (uint64, bool) { return p.DstMAC() },
 	},
+	vni: {
+		"vni", 1<<24 - 1, func(m *Match) *[]Range { return &m.VNI },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.VNI(); return uint64(v), ok },
+	},
+	teid: {
+		"teid", 1<<32 - 1, func(m *Match) *[]Range { return &m.TEID },
+		func(p *Packet, _ int) (uint64, bool) { v, ok := p.TEID(); return uint64(v), ok },
+	},
 }
 
 // MaxMAC is the largest MAC address as a number.
@@ -178,7 +190,7 @@ func (m *Match) Covers(other *Match) bool {
 	}
 	if !m.MatchesNonIP() && other.MatchesNonIP() &&
 		len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP)+len(other.TCPFlags)+
-			len(other.ICMPType)+len(other.Cgroups) == 0 {
+			len(other.ICMPType)+len(other.VNI)+len(other.TEID)+len(other.Cgroups) == 0 {
 		return false // other matches packets without an IP header
 	}
 	for f := range matchFields {

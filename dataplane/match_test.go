@@ -244,7 +244,7 @@ func TestOverlaps(t *testing.T) {
 		if !overlaps {
 			apart++
 		}
-		for range 40 {
+		for range 60 {
 			if s := frametest.AimedSample(r, &a); s.Matches(&a) && s.Matches(&b) {
 				both++
 				if !overlaps {

@@ -131,6 +131,29 @@ __noinline __u32 customer_of_cgroup(struct __sk_buff *skb)
 	return 0;
 }
 
+/* customer_of_inner returns the number of the customer of the source or destination in a tunnel, or 0. */
+static __always_inline __u32 customer_of_inner(struct packet *p, int source)
+{
+	__u64 found = inner_header(p);
+	__u32 off = found;
+
+	if (found >> 32 == IPV4) {
+		struct ipv4 *ip = load_bytes(p, off, sizeof(*ip));
+
+		return ip ? longest_prefix(IPV4, 0, bpf_ntohl(source ? ip->src : ip->dst)) : 0;
+	}
+	if (found >> 32 == IPV6) {
+		struct ipv6 *ip = load_bytes(p, off, sizeof(*ip));
+		struct addr a;
+
+		if (!ip)
+			return 0;
+		a = addr128(source ? ip->src : ip->dst);
+		return longest_prefix(IPV6, a.hi, a.lo);
+	}
+	return 0;
+}
+
 /* find_customer returns the number of the packet's customer, from 1, or 0. */
 static __always_inline __u32 find_customer(struct packet *p)
 {
@@ -156,6 +179,14 @@ static __always_inline __u32 find_customer(struct packet *p)
 		return customer_of_number(with_vlan(p, destination_mac(p)));
 	case BY_SKB_MARK:
 		return customer_of_number(p->h->mark);
+	case BY_VNI:
+		return customer_of_number(vni(p));
+	case BY_TEID:
+		return customer_of_number(teid(p));
+	case BY_INNER_SOURCE:
+		return customer_of_inner(p, 1);
+	case BY_INNER_DESTINATION:
+		return customer_of_inner(p, 0);
 	case BY_CGROUP:
 		return p->source == FROM_SKB ? customer_of_cgroup(p->ctx) : 0;
 	}

@@ -65,3 +65,11 @@ struct ipv6 {
 	__u8 hops;
 	__be32 src[4], dst[4];
 };
+
+static __always_inline struct addr addr128(const __be32 *a)
+{
+	return (struct addr){
+		(__u64)bpf_ntohl(a[0]) << 32 | bpf_ntohl(a[1]),
+		(__u64)bpf_ntohl(a[2]) << 32 | bpf_ntohl(a[3]),
+	};
+}

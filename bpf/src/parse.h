@@ -5,14 +5,6 @@
 #include "extensions.h"
 #include "layers.h"
 
-static __always_inline struct addr addr128(const __be32 *a)
-{
-	return (struct addr){
-		(__u64)bpf_ntohl(a[0]) << 32 | bpf_ntohl(a[1]),
-		(__u64)bpf_ntohl(a[2]) << 32 | bpf_ntohl(a[3]),
-	};
-}
-
 /* parse_ethernet finds the network header and its kind by the EtherType. */
 static __always_inline void parse_ethernet(struct packet *p)
 {

@@ -51,10 +51,11 @@ enum rule { BY_PEAK = 1, BY_WINDOW = 2, BY_BUCKET = 4 };
 enum customer_key {
 	NO_CUSTOMERS, BY_SOURCE, BY_DESTINATION, BY_OUTER_VLAN, BY_TWO_VLANS,
 	BY_SOURCE_MAC, BY_DESTINATION_MAC, BY_VLAN_SOURCE_MAC, BY_VLAN_DESTINATION_MAC, BY_SKB_MARK, BY_CGROUP,
+	BY_VNI, BY_TEID, BY_INNER_SOURCE, BY_INNER_DESTINATION,
 };
 
 /* The part of a packet that is the key of a meter: BY_FIELDS are those in struct key. */
-enum key_by { BY_FIELDS, KEY_MAC, KEY_VLAN_MAC, KEY_MARK, KEY_CGROUP, KEYS_BY = 8 };
+enum key_by { BY_FIELDS, KEY_MAC, KEY_VLAN_MAC, KEY_MARK, KEY_CGROUP, KEY_VNI, KEY_TEID, KEYS_BY = 8 };
 
 /* Qdisc that holds queued packets. */
 enum pacer { NO_PACER, FQ, HTB };
@@ -76,7 +77,7 @@ enum match {
 /* Rare fields that a class can match, which all have a value of 64 bits: NO_VALUE in packets without the
  * field. They are in scratch, so policies without them do not pay for them. In a set, a field is bit
  * 1 << RARE. */
-enum rare { INNER_VLAN, TCP_FLAGS, ICMP_TYPE, INSIDE_MAC, SRC_MAC, DST_MAC, CGROUP, RARE };
+enum rare { INNER_VLAN, TCP_FLAGS, ICMP_TYPE, INSIDE_MAC, SRC_MAC, DST_MAC, VNI, TEID, CGROUP, RARE };
 
 #define NO_VALUE (~0ULL)
 #define ICMPV6_TYPE 0x10000
@@ -149,13 +150,13 @@ struct constants {
 	__u32 last[TABLES];  /* index in the table of the entry for packets without the field */
 	struct search search[SEARCHES];
 	struct search6 src6, dst6;
+	__u16 rare;	/* set of rare fields that classes match */
 	__u8 customers; /* enum customer_key */
 	__u8 paced;	/* some customer may have a queue */
 	__u8 spread;	/* some queue has leaves for flows */
 	__u8 once;	/* some budget charges a packet once on its way through the host */
 	__u8 ingress;	/* the inner side of packets is their source */
 	__u8 key_by;	/* set of enum key_by of meters, bit 1 << KEY */
-	__u8 rare;	/* set of rare fields that classes match */
 	__u8 levels;	/* number of depths of cgroups that classes match */
 	__u8 level[MAX_LEVELS]; /* the depths, largest first */
 	struct rare_search rare_search[RARE];

@@ -3,7 +3,7 @@
  * does not use. */
 #pragma once
 
-#include "headers.h"
+#include "tunnel.h"
 
 #define USES_RARE(field) (policy.rare & (1 << (field)))
 #define USES_KEY(key) (policy.key_by & (1 << (key)))
@@ -137,12 +137,20 @@ static __always_inline void note_rare(struct packet *p)
 		x->rare[SRC_MAC] = source_mac(p);
 	if (USES_RARE(DST_MAC))
 		x->rare[DST_MAC] = destination_mac(p);
+	if (USES_RARE(VNI))
+		x->rare[VNI] = vni(p);
+	if (USES_RARE(TEID))
+		x->rare[TEID] = teid(p);
 	if (USES_RARE(CGROUP))
 		x->rare_by[CGROUP] = p->source == FROM_SKB ? cgroup_vector(p->ctx) : policy.rare_search[CGROUP].none;
 	if (USES_KEY(KEY_MAC))
 		x->key_by[KEY_MAC] = inside_mac(p);
 	if (USES_KEY(KEY_VLAN_MAC))
 		x->key_by[KEY_VLAN_MAC] = with_vlan(p, inside_mac(p));
+	if (USES_KEY(KEY_VNI))
+		x->key_by[KEY_VNI] = vni(p);
+	if (USES_KEY(KEY_TEID))
+		x->key_by[KEY_TEID] = teid(p);
 	if (USES_KEY(KEY_MARK))
 		x->key_by[KEY_MARK] = p->h->mark;
 	if (USES_KEY(KEY_CGROUP)) {

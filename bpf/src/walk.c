@@ -38,6 +38,13 @@ __noinline __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 
 	return p.data ? pack_chain(walk_extensions(&p, l3, end, proto)) : 0;
 }
 
+__noinline __u64 frames_tunnel(__u32 start, __u32 captured, __u32 l4, __u32 end)
+{
+	struct packet p = packet_of_frames(start, captured);
+
+	return p.data ? walk_tunnel(&p, l4, end) : 0;
+}
+
 /* copy_state copies the state of the meter that decided, so that user space can compute the
  * tokens that the packet lacked. The packet took none from the bucket that lacked them. */
 static __always_inline void copy_state(struct record *r)

@@ -115,6 +115,9 @@ func findID(c *compiled.Customers, text string) uint32 {
 	if text = strings.TrimSpace(first); two {
 		text += ", " + strings.TrimSpace(second)
 	}
+	if n, err := strconv.ParseUint(text, 0, 64); err == nil {
+		text = strconv.FormatUint(n, 10)
+	}
 	for i := range c.Source.List {
 		for _, id := range c.Source.List[i].IDs {
 			if strings.EqualFold(c.Source.IDText(id), text) {

@@ -302,6 +302,8 @@ func randomMatch(r *rand.Rand) string {
 		"ethertype":  func() string { return pickWord(r, "arp", "ipv4", "[ipv6, 0x8847]", "0x8864", "0-0xffff") },
 		"length":     func() string { return pickWord(r, "0-100", "40", "1000-9000", "0-65535") },
 		"inner-vlan": func() string { return pickWord(r, "0-4095", "100", "[7, 200-300]") },
+		"vni":        func() string { return pickWord(r, "0-16777215", "[1, 2]", "0x1-0xff") },
+		"teid":       func() string { return pickWord(r, "0-0xffffffff", "[1, 2]", "4294967295") },
 		"tcp-flags": func() string {
 			return pickWord(r, "syn", "ack", "syn+ack", "syn/syn+ack", "0/syn+fin+rst", "[fin, psh]", "0x10", "0-100")
 		},
@@ -312,7 +314,7 @@ func randomMatch(r *rand.Rand) string {
 	var parts []string
 	for _, key := range []string{
 		"src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark", "ethertype", "length",
-		"inner-vlan", "tcp-flags", "icmp-type",
+		"inner-vlan", "tcp-flags", "icmp-type", "vni", "teid",
 	} {
 		if r.IntN(6) == 0 {
 			parts = append(parts, key+": "+keys[key]())

@@ -133,7 +133,7 @@ func (l *errorList) checkPrefixes(m *dataplane.Match, name string, list []netip.
 func invalidKey(k dataplane.Key) string {
 	switch {
 	case k.By > dataplane.ByCgroup:
-		return "is unknown: use src, dst, flow, vlan, dscp, hosts, address, mac, [vlan, mac], mark or cgroup"
+		return "is unknown: use src, dst, flow, vlan, dscp, hosts, address, mac, [vlan, mac], vni, teid, mark or cgroup"
 	case (k.V4 > 0 || k.V6 > 0) && !k.By.HasPrefix():
 		return "has a prefix length, but only src, dst and address can have one"
 	case k.V4 > 32 || k.V6 > 128:

@@ -66,7 +66,7 @@ const (
 
 	firstRare = numTables + 2
 	// NumRare is the number of rare fields.
-	NumRare = 6
+	NumRare = 8
 )
 
 // Direct contains the vector of each value of a field, and a last one for packets without the

@@ -256,7 +256,7 @@ func TestTablesAreOfFields(t *testing.T) {
 		protoTable: "proto", sportTable: "sport", dportTable: "dport", dscpTable: "dscp", vlanTable: "vlan",
 		pcpTable: "pcp", ethertypeTable: "ethertype", numTables: "mark", numTables + 1: "length",
 		firstRare: "inner-vlan", firstRare + 1: "tcp-flags", firstRare + 2: "icmp-type", firstRare + 3: "mac",
-		firstRare + 4: "src-mac", firstRare + NumRare - 1: "dst-mac",
+		firstRare + 4: "src-mac", firstRare + 5: "dst-mac", firstRare + 6: "vni", firstRare + NumRare - 1: "teid",
 	}
 	if len(want) != len(dataplane.MatchFields) {
 		t.Fatalf("got %d fields, want %d", len(dataplane.MatchFields), len(want))

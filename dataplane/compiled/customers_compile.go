@@ -32,7 +32,7 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 	out.Packets = slices.ContainsFunc(c.plan.Stages, func(s Stage) bool { return s.Customers && s.Packets })
 	switch {
 	case from.Key > dataplane.CustomerByCgroup:
-		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN, ByTwoVLANs, CustomerByMAC, CustomerByVLANMAC, CustomerByMark or CustomerByCgroup")
+		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN, ByTwoVLANs, CustomerByMAC, CustomerByVLANMAC, CustomerByVNI, CustomerByTEID, CustomerByInner, CustomerByMark or CustomerByCgroup")
 		return
 	case len(from.List) > dataplane.MaxCustomers:
 		c.add(from, "file",
@@ -219,6 +219,8 @@ var idLimits = map[dataplane.CustomerKey]struct {
 	dataplane.ByTwoVLANs:        {"vlan", 1<<24 - 1},
 	dataplane.CustomerByMAC:     {"mac", dataplane.MaxMAC},
 	dataplane.CustomerByVLANMAC: {"mac", 1<<60 - 1},
+	dataplane.CustomerByVNI:     {"vni", 1<<24 - 1},
+	dataplane.CustomerByTEID:    {"teid", 1<<32 - 1},
 	dataplane.CustomerByMark:    {"mark", 1<<32 - 1},
 }
 

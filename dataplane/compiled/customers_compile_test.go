@@ -79,7 +79,7 @@ func TestInvalidCustomers(t *testing.T) {
 		{"by VLAN", byVLAN, func(*dataplane.Policy) {}, nil},
 		{"by two VLANs", byTwo, func(*dataplane.Policy) {}, nil},
 		{"unknown key", validCustomers, func(p *dataplane.Policy) { p.Customers.Key = dataplane.CustomerByCgroup + 1 }, []string{
-			"key: is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN, ByTwoVLANs, CustomerByMAC, CustomerByVLANMAC, CustomerByMark or CustomerByCgroup",
+			"key: is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN, ByTwoVLANs, CustomerByMAC, CustomerByVLANMAC, CustomerByVNI, CustomerByTEID, CustomerByInner, CustomerByMark or CustomerByCgroup",
 		}},
 		{"too many", validCustomers, func(p *dataplane.Policy) { p.Customers.List = make([]dataplane.Customer, dataplane.MaxCustomers+1) }, []string{
 			"file: has 1048577 customers: at most 1048576 are allowed",

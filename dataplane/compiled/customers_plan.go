@@ -61,6 +61,8 @@ func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
 		return c.table.find(p.Kind, p.Src)
 	case dataplane.ByInside, dataplane.ByDestination:
 		return c.table.find(p.Kind, p.Dst)
+	case dataplane.CustomerByInner:
+		return c.table.find(p.InsideInner())
 	}
 	if id, ok := idOf(c.Key, p); ok {
 		return c.table.ids.find(id, mix(id))
@@ -81,6 +83,12 @@ func idOf(key dataplane.CustomerKey, p *dataplane.Packet) (id uint64, ok bool) {
 		return p.InsideMAC()
 	case dataplane.CustomerByVLANMAC:
 		return p.VLANAndMAC()
+	case dataplane.CustomerByVNI:
+		v, ok := p.VNI()
+		return uint64(v), ok
+	case dataplane.CustomerByTEID:
+		v, ok := p.TEID()
+		return uint64(v), ok
 	case dataplane.CustomerByMark:
 		return uint64(p.Mark), true
 	}

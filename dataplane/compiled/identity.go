@@ -10,7 +10,10 @@ import (
 
 // directed reports whether a part of the policy differs by direction, except customers ByInside.
 func (p *Plan) directed() bool {
-	return p.Customers != nil && p.Customers.Key.NeedsMAC() || p.usesCgroup() ||
+	if c := p.Customers; c != nil && (c.Key.NeedsMAC() || c.Key == dataplane.CustomerByInner) {
+		return true
+	}
+	return p.usesCgroup() ||
 		slices.ContainsFunc(p.Classes, func(c Class) bool { return len(c.Source.Match.MAC) > 0 }) ||
 		slices.ContainsFunc(p.Stages, func(s Stage) bool { return s.Key.By.Directed() })
 }

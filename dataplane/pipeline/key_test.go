@@ -275,10 +275,12 @@ func TestKeyString(t *testing.T) {
 		{By: dataplane.ByAddress, V4: 24}:      "address/24",
 		{By: dataplane.ByMAC}:                  "mac",
 		{By: dataplane.ByVLANMAC}:              "[vlan, mac]",
+		{By: dataplane.ByVNI}:                  "vni",
+		{By: dataplane.ByTEID}:                 "teid",
 		{By: dataplane.ByMark}:                 "mark",
 		{By: dataplane.ByCgroup}:               "cgroup",
-		{By: dataplane.ByCgroup + 1}:           "KeyField(12)",
-		{By: dataplane.ByCgroup + 1, V4: 1}:    "KeyField(12)/1",
+		{By: dataplane.ByCgroup + 1}:           "KeyField(14)",
+		{By: dataplane.ByCgroup + 1, V4: 1}:    "KeyField(14)/1",
 		{By: dataplane.BySrc, V4: 32, V6: 128}: "src/32,128",
 	} {
 		if got := key.String(); got != want {

@@ -41,6 +41,35 @@ type Sample struct {
 	Inner          uint16
 	TCPFlags       uint8
 	ICMPType       uint16 // type and code, of ICMP and ICMPv6
+	Tunnel         Tunnel // of a packet of UDP
+	TunnelID       uint32 // VNI or TEID
+}
+
+// Tunnel is a tunnel over UDP: the header that a packet has, and its destination port.
+type Tunnel uint8
+
+// Tunnels.
+const (
+	NoTunnel Tunnel = iota
+	VXLAN
+	OldVXLAN // to Linux's port
+	GENEVE
+	GTPU
+)
+
+var tunnelPorts = [...]uint16{VXLAN: 4789, OldVXLAN: 8472, GENEVE: 6081, GTPU: 2152}
+
+// header returns the header of a tunnel.
+func (t Tunnel) header(id uint32) []byte {
+	switch t {
+	case VXLAN, OldVXLAN:
+		return binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, id<<8)
+	case GENEVE:
+		return binary.BigEndian.AppendUint32([]byte{0, 0, 0x65, 0x58}, id<<8)
+	case GTPU:
+		return binary.BigEndian.AppendUint32([]byte{0x30, 255, 0, 0}, id)
+	}
+	return nil
 }
 
 // Matches reports whether the sample matches m.
@@ -80,6 +109,8 @@ func (s *Sample) Matches(m *dataplane.Match) bool {
 		holds(m.SrcMAC, s.Ethertype != 0, s.SrcMAC) && holds(m.DstMAC, s.Ethertype != 0, s.DstMAC) &&
 		holds(m.MAC, s.Ethertype != 0, s.DstMAC) && // the direction is egress
 		holds(m.TCPFlags, ip && s.Ports && s.Proto == ProtoTCP, uint64(s.TCPFlags)) &&
+		holds(m.VNI, s.Tunnel != NoTunnel && s.Tunnel != GTPU, uint64(s.TunnelID)) &&
+		holds(m.TEID, s.Tunnel == GTPU, uint64(s.TunnelID)) &&
 		holds(m.ICMPType, ip && (s.Proto == 1 || s.Proto == 58), uint64(s.ICMPType)+
 			map[bool]uint64{true: 1 << 16}[s.Proto == 58])
 }
@@ -91,6 +122,8 @@ func (s *Sample) Packet() *dataplane.Packet {
 	switch s.Proto {
 	case ProtoTCP:
 		payload[13] = s.TCPFlags
+	case ProtoUDP:
+		copy(payload[8:], s.Tunnel.header(s.TunnelID))
 	case 1, 58:
 		payload = binary.BigEndian.AppendUint16(nil, s.ICMPType)
 		payload = append(payload, 0, 0, 0, 0, 0, 0)
@@ -209,13 +242,13 @@ func RandomPrefix(r *rand.Rand, six bool) netip.Prefix {
 // Bounds contains the largest values of the numeric fields, in the order of lists.
 var Bounds = [...]uint64{
 	0xff, 0xffff, 0xffff, 63, 0xfff, 7, math.MaxUint32, 0xffff, math.MaxUint32,
-	0xfff, 0xff, 0x1ffff, 1<<48 - 1, 1<<48 - 1, 1<<48 - 1,
+	0xfff, 0xff, 0x1ffff, 1<<48 - 1, 1<<48 - 1, 1<<48 - 1, 1<<24 - 1, math.MaxUint32,
 }
 
-func Lists(m *dataplane.Match) [15]*[]dataplane.Range {
+func Lists(m *dataplane.Match) [17]*[]dataplane.Range {
 	return [...]*[]dataplane.Range{
 		&m.Proto, &m.SPort, &m.DPort, &m.DSCP, &m.VLAN, &m.PCP, &m.Mark, &m.EtherType, &m.Length,
-		&m.InnerVLAN, &m.TCPFlags, &m.ICMPType, &m.MAC, &m.SrcMAC, &m.DstMAC,
+		&m.InnerVLAN, &m.TCPFlags, &m.ICMPType, &m.MAC, &m.SrcMAC, &m.DstMAC, &m.VNI, &m.TEID,
 	}
 }
 
@@ -289,11 +322,30 @@ func AimedSample(r *rand.Rand, m *dataplane.Match) *Sample {
 	} else if r.IntN(2) == 0 {
 		s.Proto = []uint8{ProtoTCP, ProtoUDP, ProtoSCTP}[r.IntN(3)]
 	}
+	if len(m.VNI)+len(m.TEID) > 0 && r.IntN(4) != 0 {
+		s.Proto, s.Tunnel = ProtoUDP, []Tunnel{VXLAN, OldVXLAN, GENEVE, GTPU}[r.IntN(4)]
+	}
 	switch s.Proto {
 	case ProtoTCP, ProtoUDP, ProtoSCTP, ProtoDCCP, ProtoUDPLite:
 		s.Ports = r.IntN(6) != 0
 	case 0, 43, 44, 51, 60, 135, 139, 140: // extension headers of IPv6
 		s.Proto = 1
+	}
+	if s.Kind < dataplane.IPv4 || !s.Ports {
+		s.Tunnel = NoTunnel
+	}
+	switch s.Tunnel {
+	case NoTunnel:
+		if slices.Contains(tunnelPorts[:], s.Dport) {
+			s.Dport++
+		}
+	case GTPU:
+		s.TunnelID = uint32(NearBound(r, m.TEID, math.MaxUint32))
+	default:
+		s.TunnelID = uint32(NearBound(r, m.VNI, 1<<24-1))
+	}
+	if s.Tunnel != NoTunnel {
+		s.Dport = tunnelPorts[s.Tunnel]
 	}
 	switch s.Kind {
 	case dataplane.IPv4:

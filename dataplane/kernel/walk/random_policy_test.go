@@ -116,10 +116,11 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 		m.Keys = 4096
 		keys := []dataplane.KeyField{
 			dataplane.BySrc, dataplane.ByDst, dataplane.ByFlow, dataplane.ByVLAN, dataplane.ByDSCP,
-			dataplane.ByAddress, dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByMark,
+			dataplane.ByAddress, dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByVNI, dataplane.ByTEID,
+			dataplane.ByMark,
 		}
 		if !mark {
-			keys = keys[:8]
+			keys = keys[:len(keys)-1]
 		}
 		m.Per = dataplane.Key{By: kerneltest.Pick(r, keys...)}
 		if m.Per.By.HasPrefix() && r.IntN(2) == 0 {
@@ -181,6 +182,8 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		func() { m.MAC = randomMACs(r) },
 		func() { m.SrcMAC = randomMACs(r) },
 		func() { m.DstMAC = append(randomMACs(r), ranges(dataplane.MaxMAC)...) },
+		func() { m.VNI = append(ranges(1<<24-1), dataplane.Range{First: 0, Last: 3}) },
+		func() { m.TEID = append(ranges(math.MaxUint32), dataplane.Range{First: 0, Last: 3}) },
 		func() {
 			m.EtherType = append(ranges(65535),
 				dataplane.Range{First: 0x800, Last: kerneltest.Pick[uint64](r, 0x800, 0x86dd)})

@@ -23,6 +23,9 @@ var customerKeys = map[dataplane.CustomerKey]struct{ key, text string }{
 	dataplane.CustomerByVLANMAC: {
 		"vlan,mac", "ID of the outer VLAN tag, and destination MAC address at egress, source MAC address at ingress",
 	},
+	dataplane.CustomerByVNI:    {"vni", "VNI of VXLAN or GENEVE"},
+	dataplane.CustomerByTEID:   {"teid", "TEID of GTP-U"},
+	dataplane.CustomerByInner:  {"inner-address", "address in a tunnel: destination at egress, source at ingress"},
 	dataplane.CustomerByMark:   {"mark", "skb mark"},
 	dataplane.CustomerByCgroup: {"cgroup", "cgroup of the socket, or the nearest one above it that a customer has"},
 }
@@ -35,6 +38,8 @@ type checkCustomersJSON struct {
 	Prefixes  int             `json:"prefixes"` // addresses and prefixes
 	VLANs     int             `json:"vlans"`
 	MACs      int             `json:"macs,omitempty"` // with a key by VLAN and MAC, pairs
+	VNIs      int             `json:"vnis,omitempty"`
+	TEIDs     int             `json:"teids,omitempty"`
 	Marks     int             `json:"marks,omitempty"`
 	Cgroups   int             `json:"cgroups,omitempty"`
 	Plans     []checkPlanJSON `json:"plans"`
@@ -136,6 +141,10 @@ func (t *checkCustomersJSON) ids(key dataplane.CustomerKey) *int {
 	switch key {
 	case dataplane.CustomerByMAC, dataplane.CustomerByVLANMAC:
 		return &t.MACs
+	case dataplane.CustomerByVNI:
+		return &t.VNIs
+	case dataplane.CustomerByTEID:
+		return &t.TEIDs
 	case dataplane.CustomerByMark:
 		return &t.Marks
 	case dataplane.CustomerByCgroup:
@@ -176,7 +185,8 @@ func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Me
 // idNouns are the nouns for IDs of customers.
 var idNouns = map[dataplane.CustomerKey]string{
 	dataplane.ByOuterVLAN: "VLAN", dataplane.ByTwoVLANs: "VLAN", dataplane.CustomerByMAC: "MAC address",
-	dataplane.CustomerByVLANMAC: "MAC address", dataplane.CustomerByMark: "mark", dataplane.CustomerByCgroup: "cgroup",
+	dataplane.CustomerByVLANMAC: "MAC address", dataplane.CustomerByVNI: "VNI", dataplane.CustomerByTEID: "TEID",
+	dataplane.CustomerByMark: "mark", dataplane.CustomerByCgroup: "cgroup",
 }
 
 // customers prints the table of customers and their plans.

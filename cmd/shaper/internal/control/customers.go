@@ -27,6 +27,8 @@ type CustomerCells struct {
 	SVLAN   string `json:"svlan,omitempty"`
 	CVLAN   string `json:"cvlan,omitempty"`
 	MAC     string `json:"mac,omitempty"`
+	VNI     string `json:"vni,omitempty"`
+	TEID    string `json:"teid,omitempty"`
 	Mark    string `json:"mark,omitempty"`
 	Cgroup  string `json:"cgroup,omitempty"`
 	Plan    string `json:"plan,omitempty"`
@@ -39,7 +41,7 @@ type CustomerCells struct {
 func (c *CustomerCells) columns() map[string]*string {
 	return map[string]*string{
 		"address": &c.Address, "vlan": &c.VLAN, "svlan": &c.SVLAN, "cvlan": &c.CVLAN, "mac": &c.MAC,
-		"mark": &c.Mark, "cgroup": &c.Cgroup, "plan": &c.Plan, "quota": &c.Quota,
+		"vni": &c.VNI, "teid": &c.TEID, "mark": &c.Mark, "cgroup": &c.Cgroup, "plan": &c.Plan, "quota": &c.Quota,
 	}
 }
 
@@ -118,6 +120,8 @@ type customerRequest struct {
 	SVLAN      *string           `json:"svlan"`
 	CVLAN      *string           `json:"cvlan"`
 	MAC        *string           `json:"mac"`
+	VNI        *string           `json:"vni"`
+	TEID       *string           `json:"teid"`
 	Mark       *string           `json:"mark"`
 	Cgroup     *string           `json:"cgroup"`
 	Plan       *string           `json:"plan"`
@@ -141,8 +145,8 @@ func (r *customerRequest) item() (out live.CustomerItem, err error) {
 		out.Name = *r.Name
 	}
 	for name, cell := range map[string]*string{
-		"address": r.Address, "vlan": r.VLAN, "svlan": r.SVLAN, "cvlan": r.CVLAN, "mac": r.MAC, "mark": r.Mark,
-		"cgroup": r.Cgroup, "plan": r.Plan, "quota": r.Quota,
+		"address": r.Address, "vlan": r.VLAN, "svlan": r.SVLAN, "cvlan": r.CVLAN, "mac": r.MAC,
+		"vni": r.VNI, "teid": r.TEID, "mark": r.Mark, "cgroup": r.Cgroup, "plan": r.Plan, "quota": r.Quota,
 	} {
 		if cell != nil {
 			out.Cells[name] = *cell

@@ -69,7 +69,8 @@ func customers(a, b *policyfile.File) (out []Difference) {
 var idLists = map[dataplane.CustomerKey]string{
 	dataplane.ByInside: "vlans", dataplane.BySource: "vlans", dataplane.ByDestination: "vlans", // always empty
 	dataplane.ByOuterVLAN: "vlans", dataplane.ByTwoVLANs: "vlans", dataplane.CustomerByMAC: "macs",
-	dataplane.CustomerByVLANMAC: "vlans and macs", dataplane.CustomerByMark: "marks",
+	dataplane.CustomerByVLANMAC: "vlans and macs", dataplane.CustomerByVNI: "vnis",
+	dataplane.CustomerByTEID: "teids", dataplane.CustomerByInner: "vlans", dataplane.CustomerByMark: "marks",
 	dataplane.CustomerByCgroup: "cgroups",
 }
 

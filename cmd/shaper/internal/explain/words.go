@@ -117,6 +117,10 @@ func missingHeader(p *dataplane.Packet, key string) string {
 		missing = "no TCP flags"
 	case "icmp-type":
 		missing = "no ICMP header"
+	case "vni":
+		missing = "no header of VXLAN or GENEVE"
+	case "teid":
+		missing = "no header of GTP-U"
 	}
 	if p.Fragment {
 		missing += ": not the first fragment"

@@ -87,7 +87,7 @@ func contradiction(m *dataplane.Match) (key, why string) {
 		return "dst", "src and dst have different IP versions"
 	}
 	needsIP := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP)+len(m.TCPFlags)+
-		len(m.ICMPType)+len(m.Cgroups) > 0
+		len(m.ICMPType)+len(m.VNI)+len(m.TEID)+len(m.Cgroups) > 0
 	if types := m.EtherType; len(types) > 0 {
 		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) ||
 			includes(types, etherPPPoE)
@@ -108,16 +108,33 @@ func contradiction(m *dataplane.Match) (key, why string) {
 		return "proto", "ports are only those of tcp, udp, dccp, sctp and udplite"
 	case len(m.TCPFlags) > 0 && !includes(m.Proto, 6):
 		return "proto", "tcp-flags are only those of tcp"
+	case len(m.VNI)+len(m.TEID) > 0 && !includes(m.Proto, 17):
+		return "proto", "packets with a VNI or TEID are those of udp"
 	case len(m.ICMPType) > 0 && !icmpOfProtocols(m):
 		return "proto", "the types of icmp-type are of another protocol: icmp or icmpv6"
 	}
 	switch {
 	case len(m.TCPFlags) > 0 && len(m.ICMPType) > 0:
 		return "icmp-type", "no packet has TCP flags and a type of ICMP"
+	case len(m.VNI) > 0 && len(m.TEID) > 0:
+		return "teid", "no packet has both a VNI and a TEID"
+	case len(m.VNI)+len(m.TEID) > 0 && len(m.TCPFlags) > 0:
+		return "tcp-flags", "packets with a VNI or TEID are those of udp"
+	case len(m.VNI)+len(m.TEID) > 0 && len(m.ICMPType) > 0:
+		return "icmp-type", "packets with a VNI or TEID are those of udp"
+	case len(m.VNI) > 0 && !toPort(m.DPort, 4789, 8472, 6081):
+		return "dport", "packets with a VNI are to port 4789, 8472 or 6081"
+	case len(m.TEID) > 0 && !toPort(m.DPort, 2152):
+		return "dport", "packets with a TEID are to port 2152"
 	case len(m.ICMPType) > 0 && len(m.SPort)+len(m.DPort) > 0:
 		return "icmp-type", "no packet has ports and a type of ICMP"
 	}
 	return "", ""
+}
+
+// toPort reports whether a list of ports is empty or contains one of some ports.
+func toPort(list []dataplane.Range, ports ...uint64) bool {
+	return len(list) == 0 || slices.ContainsFunc(ports, func(p uint64) bool { return includes(list, p) })
 }
 
 // icmpOfProtocols reports whether a type of ICMP in a match is of one of its protocols.

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -27,6 +28,17 @@ func TestContradiction(t *testing.T) {
 			frame(0x8864, append(ppp(0x21), v4...)), frame(0x8864, append(ppp(0x57), v6...)))
 	}
 	frames = append(frames, frame(0x0800, ipv4(1, ports)), frame(0x0800, ipv4(2, ports)))
+	for _, port := range []uint16{4789, 8472, 6081, 2152} {
+		tunnel := append(binary.BigEndian.AppendUint16([]byte{0, 80}, port), 0, 0, 0, 0)
+		tunnel = append(tunnel, 8, 0, 0, 0, 0, 0, 5, 0)
+		switch port {
+		case 6081:
+			tunnel[8] = 0
+		case 2152:
+			tunnel[8] = 0x30
+		}
+		frames = append(frames, frame(0x0800, ipv4(17, tunnel)), frame(0x86dd, ipv6(17, tunnel)))
+	}
 	var packets []dataplane.Packet
 	for _, f := range frames {
 		p := dataplane.Packet{Data: f, WireLen: max(len(f), 60), Link: dataplane.LinkEthernet}
@@ -67,7 +79,21 @@ func TestContradiction(t *testing.T) {
 			m.Dst = prefixes()
 		}
 		if r.IntN(3) == 0 {
-			m.DPort = ranges(80, 179, 5000)
+			m.DPort = ranges(80, 179, 5000, 2152, 4789, 8472, 6081)
+		}
+		switch r.IntN(12) {
+		case 0:
+			m.VNI = ranges(0, 5)
+		case 1:
+			m.TEID = ranges(0, 0x500)
+		case 2:
+			m.VNI, m.TEID = ranges(5), ranges(0x500)
+		case 3:
+			m.TCPFlags = ranges(0, 255)
+		case 4:
+			m.ICMPType = ranges(0, 0x50, 0x1ffff)
+		case 5:
+			m.VNI, m.TCPFlags, m.ICMPType = ranges(0, 5), ranges(0, 255), ranges(0, 0x1ffff)
 		}
 		if r.IntN(3) == 0 {
 			m.DSCP = ranges(0, 48)

@@ -172,7 +172,7 @@ func (l line) customer(key string, plans []*plan) (*customer, error) {
 func (l line) keys(who *customer, key string) error {
 	column := "address"
 	switch key {
-	case "vlan", "mac":
+	case "vlan", "mac", "vni", "teid":
 		column = key
 	case "vlan mac":
 		column = "mac"
@@ -186,15 +186,20 @@ func (l line) keys(who *customer, key string) error {
 	if !ok {
 		return fmt.Errorf("no column %q", column)
 	}
-	if key != "vlan" && column != "mac" {
+	if column == "address" {
 		var err error
 		who.blocks, err = addressBlocks(cell)
 		return err
 	}
 	for _, s := range strings.FieldsFunc(cell, separates) {
 		id, err := vlanID(s)
-		if column == "mac" {
+		switch column {
+		case "mac":
 			id, err = parseMAC(s)
+		case "vni", "teid":
+			var n uint64
+			n, err = parseNumber(column, s)
+			id = int(n)
 		}
 		if key == "vlan mac" && err == nil {
 			var tag int

@@ -20,7 +20,10 @@ type customers struct {
 }
 
 // customerKeys are the values of `key`, with a blank between two tags.
-var customerKeys = []string{"address", "src", "dst", "vlan", "svlan cvlan", "mac", "vlan mac"}
+var customerKeys = []string{
+	"address", "src", "dst", "vlan", "svlan cvlan", "mac", "vlan mac", "vni", "teid",
+	"inner-address",
+}
 
 // customer is a row of the table, with the state of its plan.
 type customer struct {
@@ -49,6 +52,14 @@ func (c *customers) of(f frame) *customer {
 		return c.byVLAN(f.insideMAC(), f.hasMACs)
 	case c.key == "vlan mac":
 		return c.byVLAN(f.vlan<<48+f.insideMAC(), f.hasMACs && f.hasVLAN)
+	case c.key == "vni":
+		return c.byVLAN(f.vni, f.hasVNI)
+	case c.key == "teid":
+		return c.byVLAN(f.teid, f.hasTEID)
+	case c.key == "inner-address" && c.ingress:
+		return c.byAddress(f.innerSrc)
+	case c.key == "inner-address":
+		return c.byAddress(f.innerDst)
 	case !f.isIP():
 		return nil
 	case c.key == "dst" || c.key == "address" && !c.ingress:

@@ -134,6 +134,10 @@ func parseKey(s string) (func(frame) (string, bool), error) {
 			}
 			return prefix(f.dst, bits4, bits6), f.isIP()
 		}, nil
+	case "vni":
+		return func(f frame) (string, bool) { return strconv.Itoa(f.vni), f.hasVNI }, nil
+	case "teid":
+		return func(f frame) (string, bool) { return strconv.Itoa(f.teid), f.hasTEID }, nil
 	case "mac":
 		return func(f frame) (string, bool) { return strconv.Itoa(f.insideMAC()), f.hasMACs }, nil
 	case "vlan mac":

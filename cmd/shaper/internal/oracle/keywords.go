@@ -65,6 +65,10 @@ func keyWords(per string, f frame) string {
 			return "address " + addr(f.src)
 		}
 		return "address " + addr(f.dst)
+	case "vni":
+		return fmt.Sprint("vni ", f.vni)
+	case "teid":
+		return fmt.Sprint("teid ", f.teid)
 	case "mac":
 		return "mac " + f.insideText()
 	case "vlan mac":

@@ -154,6 +154,8 @@ var keyRange = map[string]struct {
 	"mark":      {1<<32 - 1, nil},
 	"ethertype": {65535, ethertypes},
 	"length":    {1<<32 - 1, nil},
+	"vni":       {1<<24 - 1, nil},
+	"teid":      {1<<32 - 1, nil},
 }
 
 // parseNumber reads one value of a key: a name, decimal, or hexadecimal with 0x.
@@ -202,7 +204,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 func parseMatch(n *yaml.Node) (match, error) {
 	m := match{numbers: map[string][]span{}, prefixes: map[string][]netip.Prefix{}}
 	keys, err := mapping(n, "src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark",
-		"ethertype", "length", "inner-vlan", "tcp-flags", "icmp-type", "mac", "src-mac", "dst-mac")
+		"ethertype", "length", "inner-vlan", "tcp-flags", "icmp-type", "mac", "src-mac", "dst-mac",
+		"vni", "teid")
 	if err != nil {
 		return m, err
 	}

@@ -16,6 +16,7 @@ type rare struct {
 	flags          int // of TCP
 	hasICMP        bool
 	icmp           int // 256 * type + code, and 65536 more for ICMPv6
+	tunnel
 }
 
 // macs reads the addresses of a frame, if its whole Ethernet header was captured.
@@ -29,6 +30,8 @@ func (p *parser) macs() {
 // upper reads the fields of the header behind those of IP.
 func (p *parser) upper(header []byte) {
 	switch p.proto {
+	case protocols["udp"]:
+		p.enter(header)
 	case protocols["tcp"]:
 		if p.hasFlags = len(header) > 13; p.hasFlags {
 			p.flags = int(header[13])
@@ -90,6 +93,10 @@ func (f frame) rareField(key string) (int, bool) {
 		return f.source, f.hasMACs
 	case "dst-mac":
 		return f.target, f.hasMACs
+	case "vni":
+		return f.vni, f.hasVNI
+	case "teid":
+		return f.teid, f.hasTEID
 	case "inner-vlan":
 		return f.inner, f.tags > 1
 	case "tcp-flags":

@@ -19,7 +19,8 @@ var customerKeys = map[string]dataplane.CustomerKey{
 	"address": dataplane.ByInside, "src": dataplane.BySource, "dst": dataplane.ByDestination,
 	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs, "mac": dataplane.CustomerByMAC,
 	"vlan, mac": dataplane.CustomerByVLANMAC, "mark": dataplane.CustomerByMark,
-	"cgroup": dataplane.CustomerByCgroup,
+	"cgroup": dataplane.CustomerByCgroup, "vni": dataplane.CustomerByVNI, "teid": dataplane.CustomerByTEID,
+	"inner-address": dataplane.CustomerByInner,
 }
 
 // customers reads the key customers, and then the file named there.
@@ -102,7 +103,7 @@ func (l *loader) customerKey(n *yaml.Node) dataplane.CustomerKey {
 	k, ok := customerKeys[strings.Join(words, ", ")]
 	two := k == dataplane.ByTwoVLANs || k == dataplane.CustomerByVLANMAC
 	if !ok || two != (len(words) == 2) {
-		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup")
+		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], vni, teid, inner-address, mark, cgroup")
 	}
 	return k
 }

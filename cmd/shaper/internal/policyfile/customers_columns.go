@@ -45,7 +45,7 @@ var rateNames = []string{
 }
 
 // severalNames are the contents with any number of columns.
-var severalNames = []string{"address", "vlan", "mac", "mark", "cgroup"}
+var severalNames = []string{"address", "vlan", "mac", "vni", "teid", "mark", "cgroup"}
 
 // keyColumns returns the columns that identify the customer of a packet.
 func keyColumns(k dataplane.CustomerKey) []string {
@@ -58,6 +58,10 @@ func keyColumns(k dataplane.CustomerKey) []string {
 		return []string{"mac"}
 	case dataplane.CustomerByVLANMAC:
 		return []string{"vlan", "mac"}
+	case dataplane.CustomerByVNI:
+		return []string{"vni"}
+	case dataplane.CustomerByTEID:
+		return []string{"teid"}
 	case dataplane.CustomerByMark:
 		return []string{"mark"}
 	case dataplane.CustomerByCgroup:

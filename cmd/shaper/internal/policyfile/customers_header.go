@@ -38,10 +38,11 @@ func (r *rowReader) readHeader() bool {
 	}
 	r.customer, r.plan, r.quota = only("customer"), only("plan"), only("quota")
 	r.address, r.vlan, r.svlan, r.cvlan = found["address"], found["vlan"], only("svlan"), only("cvlan")
-	r.mac, r.mark, r.cgroup = found["mac"], found["mark"], found["cgroup"]
+	r.mac, r.vni, r.teid = found["mac"], found["vni"], found["teid"]
+	r.mark, r.cgroup = found["mark"], found["cgroup"]
 	if r.namesOnly {
 		r.address, r.vlan, r.svlan, r.cvlan = nil, nil, -1, -1
-		r.mac, r.mark, r.cgroup = nil, nil, nil
+		r.mac, r.vni, r.teid, r.mark, r.cgroup = nil, nil, nil, nil, nil
 	}
 	return slices.ContainsFunc(all[:need], func(name string) bool { return found[name] != nil })
 }

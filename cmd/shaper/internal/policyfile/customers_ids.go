@@ -18,8 +18,12 @@ func (r *rowReader) idList() []uint64 {
 		r.eachWord(r.mac, func(word string) { r.addID(r.macOf(word)) })
 	case dataplane.CustomerByVLANMAC:
 		r.vlanAndMACs()
+	case dataplane.CustomerByVNI:
+		r.eachWord(r.vni, func(word string) { r.addID(r.number("vni", "a VNI from 0 to 16777215", 24, word)) })
+	case dataplane.CustomerByTEID:
+		r.eachWord(r.teid, func(word string) { r.addID(r.number("teid", "a TEID from 0 to 0xffffffff", 32, word)) })
 	case dataplane.CustomerByMark:
-		r.eachWord(r.mark, func(word string) { r.addID(r.markOf(word)) })
+		r.eachWord(r.mark, func(word string) { r.addID(r.number("mark", "a mark from 0 to 0xffffffff", 32, word)) })
 	case dataplane.CustomerByCgroup:
 		r.eachWord(r.cgroup, func(word string) { r.addID(r.cgroupOf(word)) })
 	}
@@ -93,11 +97,11 @@ func (r *rowReader) macOf(s string) (mac uint64, ok bool) {
 	return mac, err == nil
 }
 
-// markOf reads an skb mark, decimal or hexadecimal.
-func (r *rowReader) markOf(s string) (mark uint64, ok bool) {
-	v, err := strconv.ParseUint(s, 0, 32)
+// number reads a number of some bits, decimal or hexadecimal. what describes it.
+func (r *rowReader) number(column, what string, bits int, s string) (v uint64, ok bool) {
+	v, err := strconv.ParseUint(s, 0, bits)
 	if err != nil || len(s) > 1 && s[0] == '0' && s[1] != 'x' {
-		r.fail("mark: %q is not a mark from 0 to 0xffffffff, decimal or with 0x", s)
+		r.fail("%s: %q is not %s, decimal or with 0x", column, s, what)
 		return 0, false
 	}
 	return v, true

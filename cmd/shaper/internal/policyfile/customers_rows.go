@@ -41,7 +41,8 @@ type rowReader struct {
 
 	// Indices of columns; -1 if the file does not have the column.
 	customer, svlan, cvlan, plan, quota int
-	address, vlan, mac, mark, cgroup    []int
+	address, vlan, mac, vni, teid       []int
+	mark, cgroup                        []int
 
 	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row

@@ -180,9 +180,9 @@ plans: {p: {type: token-bucket, rate: 100p/1s, burst: 10}}
 
 // TestCustomerKeys checks the columns that each key reads.
 func TestCustomerKeys(t *testing.T) {
-	const header = "customer,address,vlan,svlan,cvlan,mac,mark,cgroup,plan\n"
-	const row = `1,::/0,"0,12;4095",100,7,02:00:5E:10:00:0a 02:00:5e:10:00:01,7 0xff000000,/a /b.slice/c,quiet`
-	const pair = `1,::/0,12,100,7,02:00:5E:10:00:0a 02:00:5e:10:00:01,7,/a,quiet`
+	const header = "customer,address,vlan,svlan,cvlan,mac,vni,teid,mark,cgroup,plan\n"
+	const row = `1,::/0,"0,12;4095",100,7,02:00:5E:10:00:0a 02:00:5e:10:00:01,5 0xffffff,9 0xffffffff,7 0xff000000,/a /b.slice/c,quiet`
+	const pair = `1,::/0,12,100,7,02:00:5E:10:00:0a 02:00:5e:10:00:01,5,9,7,/a,quiet`
 	for _, test := range []struct {
 		key     string
 		want    dataplane.Customer
@@ -190,20 +190,23 @@ func TestCustomerKeys(t *testing.T) {
 		ignored string
 		row     string
 	}{
-		{"address", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan mac mark cgroup", row},
-		{"[address]", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan mac mark cgroup", row},
-		{"src", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.BySource, "vlan svlan cvlan mac mark cgroup", row},
-		{"dst", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByDestination, "vlan svlan cvlan mac mark cgroup", row},
-		{"vlan", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan mac mark cgroup", row},
-		{"[vlan]", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan mac mark cgroup", row},
-		{"[svlan, cvlan]", dataplane.Customer{IDs: []uint64{100<<12 | 7}}, dataplane.ByTwoVLANs, "address vlan mac mark cgroup", row},
-		{"mac", dataplane.Customer{IDs: []uint64{0x02005e10000a, 0x02005e100001}}, dataplane.CustomerByMAC, "address vlan svlan cvlan mark cgroup", row},
-		{"[vlan, mac]", dataplane.Customer{IDs: []uint64{12<<48 | 0x02005e10000a, 12<<48 | 0x02005e100001}}, dataplane.CustomerByVLANMAC, "address svlan cvlan mark cgroup", pair},
-		{"mark", dataplane.Customer{IDs: []uint64{7, 0xff000000}}, dataplane.CustomerByMark, "address vlan svlan cvlan mac cgroup", row},
-		{"cgroup", dataplane.Customer{IDs: []uint64{0, 1}}, dataplane.CustomerByCgroup, "address vlan svlan cvlan mac mark", row},
+		{"address", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan mac vni teid mark cgroup", row},
+		{"[address]", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan mac vni teid mark cgroup", row},
+		{"src", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.BySource, "vlan svlan cvlan mac vni teid mark cgroup", row},
+		{"dst", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByDestination, "vlan svlan cvlan mac vni teid mark cgroup", row},
+		{"vlan", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan mac vni teid mark cgroup", row},
+		{"[vlan]", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan mac vni teid mark cgroup", row},
+		{"[svlan, cvlan]", dataplane.Customer{IDs: []uint64{100<<12 | 7}}, dataplane.ByTwoVLANs, "address vlan mac vni teid mark cgroup", row},
+		{"mac", dataplane.Customer{IDs: []uint64{0x02005e10000a, 0x02005e100001}}, dataplane.CustomerByMAC, "address vlan svlan cvlan vni teid mark cgroup", row},
+		{"[vlan, mac]", dataplane.Customer{IDs: []uint64{12<<48 | 0x02005e10000a, 12<<48 | 0x02005e100001}}, dataplane.CustomerByVLANMAC, "address svlan cvlan vni teid mark cgroup", pair},
+		{"vni", dataplane.Customer{IDs: []uint64{5, 0xffffff}}, dataplane.CustomerByVNI, "address vlan svlan cvlan mac teid mark cgroup", row},
+		{"teid", dataplane.Customer{IDs: []uint64{9, 0xffffffff}}, dataplane.CustomerByTEID, "address vlan svlan cvlan mac vni mark cgroup", row},
+		{"inner-address", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.CustomerByInner, "vlan svlan cvlan mac vni teid mark cgroup", row},
+		{"mark", dataplane.Customer{IDs: []uint64{7, 0xff000000}}, dataplane.CustomerByMark, "address vlan svlan cvlan mac vni teid cgroup", row},
+		{"cgroup", dataplane.Customer{IDs: []uint64{0, 1}}, dataplane.CustomerByCgroup, "address vlan svlan cvlan mac vni teid mark", row},
 	} {
 		policy := ispClasses + "customers: {file: c.csv, key: " + test.key + "}\n" + ispPlans
-		f, err := loadCustomers(policy, header+test.row+"\n2,,,,,,,,quiet\n")
+		f, err := loadCustomers(policy, header+test.row+"\n2,,,,,,,,,,quiet\n")
 		if err != nil {
 			t.Errorf("%s: %v", test.key, err)
 			continue
@@ -254,10 +257,10 @@ func TestCustomerErrors(t *testing.T) {
 		{"file empty", customers(`{file: ""}`), "3:19: file needs a name, such as file: customers.csv"},
 		{"file unprintable", customers(`{file: "a\x1b"}`), `3:19: file "a\x1b" has unprintable characters`},
 		{"file missing", customers("{file: sub/x.csv, key: src}"), `3:19: file "sub/x.csv": no such file`},
-		{"key", customers("{file: c.csv, key: ttl}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
-		{"key of two", customers("{file: c.csv, key: [cvlan, svlan]}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
-		{"key of two as a word", customers(`{file: c.csv, key: "svlan, cvlan"}`), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
-		{"key empty", customers("{file: c.csv, key: []}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup"},
+		{"key", customers("{file: c.csv, key: ttl}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], vni, teid, inner-address, mark, cgroup"},
+		{"key of two", customers("{file: c.csv, key: [cvlan, svlan]}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], vni, teid, inner-address, mark, cgroup"},
+		{"key of two as a word", customers(`{file: c.csv, key: "svlan, cvlan"}`), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], vni, teid, inner-address, mark, cgroup"},
+		{"key empty", customers("{file: c.csv, key: []}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], vni, teid, inner-address, mark, cgroup"},
 		{"nested", customers("{file: c.csv, nested: yes}"), `3:34: nested: "yes" is not one of true, false`},
 		{"unknown key", customers("{file: c.csv, keys: src}"), `3:26: unknown key "keys" in customers: want one of columns, file, key, nested, plan, unit`},
 		{"no plans", ispClasses + table, "3:12: customers need plans: define them under plans:"},

@@ -25,7 +25,8 @@ var commonKeys = map[string]dataplane.KeyField{
 var keyFields = func() map[string]dataplane.KeyField {
 	fields := maps.Clone(commonKeys)
 	for _, k := range []dataplane.KeyField{
-		dataplane.ByAddress, dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByMark, dataplane.ByCgroup,
+		dataplane.ByAddress, dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByVNI, dataplane.ByTEID,
+		dataplane.ByMark, dataplane.ByCgroup,
 	} {
 		fields[k.String()] = k
 	}

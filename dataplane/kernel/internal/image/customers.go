@@ -20,10 +20,12 @@ import (
 var customerKeys = map[dataplane.CustomerKey]uint8{
 	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3,
 	dataplane.ByTwoVLANs: 4, dataplane.CustomerByMark: 9, dataplane.CustomerByCgroup: 10,
+	dataplane.CustomerByVNI: 11, dataplane.CustomerByTEID: 12,
 }
 
-// macKeys are those of a key by MAC address, by direction.
-var macKeys = map[dataplane.CustomerKey][2]uint8{
+// insideKeys are those of a key of the inner side, by direction.
+var insideKeys = map[dataplane.CustomerKey][2]uint8{
+	dataplane.CustomerByInner:   {dataplane.Ingress: 13, dataplane.Egress: 14},
 	dataplane.CustomerByMAC:     {dataplane.Ingress: 5, dataplane.Egress: 6},
 	dataplane.CustomerByVLANMAC: {dataplane.Ingress: 7, dataplane.Egress: 8},
 }
@@ -41,7 +43,7 @@ func (e *encoder) customers() {
 		return
 	}
 	key, known := customerKeys[from.Key]
-	if byDirection, mac := macKeys[from.Key]; mac {
+	if byDirection, inside := insideKeys[from.Key]; inside {
 		key, known = byDirection[e.Plan.Direction], true
 	}
 	if !known {

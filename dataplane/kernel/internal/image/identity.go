@@ -20,6 +20,7 @@ const (
 // keyBy are the values of enum key_by in bpf/src/policy.h.
 var keyBy = map[dataplane.KeyField]uint8{
 	dataplane.ByMAC: 1, dataplane.ByVLANMAC: 2, dataplane.ByMark: 3, dataplane.ByCgroup: 4,
+	dataplane.ByVNI: 5, dataplane.ByTEID: 6,
 }
 
 // notOfCgroup is why a hook cannot know the cgroup of packets.

@@ -66,7 +66,8 @@ func (e *encoder) key(s *bpf.ShaperStage, from *compiled.Stage) {
 			} else {
 				k.Dst = addressMask(from.Key, family)
 			}
-		case dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByMark, dataplane.ByCgroup:
+		case dataplane.ByMAC, dataplane.ByVLANMAC, dataplane.ByVNI, dataplane.ByTEID, dataplane.ByMark,
+			dataplane.ByCgroup:
 			s.By, k.Tag = keyBy[from.Key.By], 0
 			e.Constants.KeyBy |= 1 << s.By
 		default:

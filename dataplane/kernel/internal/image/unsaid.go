@@ -37,7 +37,7 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 		e.unsaid(c, c, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 		e.unsaid(&c.Match, c.Match,
 			"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length",
-			"InnerVLAN", "TCPFlags", "ICMPType", "MAC", "SrcMAC", "DstMAC", "Cgroups", "Customer")
+			"InnerVLAN", "TCPFlags", "ICMPType", "MAC", "SrcMAC", "DstMAC", "VNI", "TEID", "Cgroups", "Customer")
 	}
 }
 
