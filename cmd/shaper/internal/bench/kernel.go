@@ -81,10 +81,22 @@ var smallFrame = func() []byte {
 	return f
 }()
 
+// vxlanFrame has smallFrame in a tunnel between the same addresses.
+var vxlanFrame = func() []byte {
+	outer := append([]byte(nil), smallFrame[:34]...)
+	outer[17], outer[23] = 100, 17
+	return append(append(outer, 0, 80, 0x12, 0xb5, 0, 80, 0, 0, 8, 0, 0, 0, 0, 0, 1, 0), smallFrame...)
+}()
+
 // costOf returns the time of one run of a program, in ns.
-func costOf(p *ebpf.Program) (float64, error) {
-	_, d, err := p.Benchmark(smallFrame, 500_000, nil)
-	return float64(d), err
+func costOf(p *ebpf.Program) (float64, error) { return costWith(smallFrame)(p) }
+
+// costWith returns costOf for another frame.
+func costWith(frame []byte) func(p *ebpf.Program) (float64, error) {
+	return func(p *ebpf.Program) (float64, error) {
+		_, d, err := p.Benchmark(frame, 500_000, nil)
+		return float64(d), err
+	}
 }
 
 // onCPUs returns the time of one run on the first CPU, while n - 1 others run the program from before its
@@ -180,6 +192,7 @@ func kernelFigures(get func() (*wire, error)) []figure {
 	green := programOf(get, unlimitedPolicy) // every packet writes to both buckets
 	red := programOf(get, redPolicy)
 	cost := func(policy string) side { return onSource(programOf(get, policy), costOf) }
+	tunneled := func(policy string) side { return onSource(programOf(get, policy), costWith(vxlanFrame)) }
 	one, matched, many, most := cost(oneClassPolicy), cost(classesOf(1)), cost(classesOf(256)),
 		cost(classesOf(1024))
 	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 60, 45, " ns", one,
@@ -216,6 +229,10 @@ func kernelFigures(get func() (*wire, error)) []figure {
 			cost(customersBy("mark")), cost(customersBy("address"))),
 		more("kernel: customers by cgroup over customers by address, a packet", 20, 0,
 			cost(customersBy("cgroup")), cost(customersBy("address"))),
+		more("kernel: customers by VNI over customers by address, a packet in VXLAN", 20, 0,
+			tunneled(customersBy("vni")), tunneled(customersBy("address"))),
+		more("kernel: customers by the address in a tunnel over customers by address, a packet in VXLAN", 20, 0,
+			tunneled(customersBy("inner-address")), tunneled(customersBy("address"))),
 	}
 }
 
@@ -227,11 +244,11 @@ func customersBy(key string) string {
 }
 
 // keyedCustomers is the file of 1,000 customers with a key of each kind, but one cgroup. The first has those
-// of smallFrame in a test run of the kernel, whose socket is in the cgroup of this process.
+// of smallFrame and vxlanFrame in a test run of the kernel, whose socket is in the cgroup of this process.
 func keyedCustomers() []byte {
-	b := []byte("customer,address,mac,mark,cgroup,plan\n1,10.0.0.2,02:00:00:00:00:01,0,/,p\n")
+	b := []byte("customer,address,mac,vni,mark,cgroup,plan\n1,10.0.0.2,02:00:00:00:00:01,1,0,/,p\n")
 	for i := 2; i <= 1000; i++ {
-		b = fmt.Appendf(b, "%d,10.1.%d.%d,02:00:00:01:%02x:%02x,%d,,p\n", i, i>>8, i&255, i>>8, i&255, i)
+		b = fmt.Appendf(b, "%d,10.1.%d.%d,02:00:00:01:%02x:%02x,%d,%d,,p\n", i, i>>8, i&255, i>>8, i&255, i, i)
 	}
 	return b
 }
