@@ -24,6 +24,8 @@ type Problem struct {
 	Found    string        // one sentence, without a period
 	Remedy   remedy.Advice // "" if nothing repairs it
 	Harmless bool          // packets are shaped nevertheless
+	// The policy names something that was made after it was loaded. Renew loads it again, and so does Repair.
+	Outdated bool
 	fault    fault
 }
 
@@ -51,6 +53,7 @@ const (
 	deviceDown          // the ifb device is down
 	redirectGone        // the filter redirecting to the ifb device was removed
 	gsoRaised           // the GSO limit is above ours
+	cgroupNew           // a cgroup of the policy was created, perhaps again
 )
 
 // ErrChanging reports that another process is changing the shaper. The caller should
@@ -94,8 +97,10 @@ type inspection struct {
 }
 
 func (i *inspection) addProblem(f fault, remedy remedy.Advice, format string, args ...any) {
-	i.found = append(i.found,
-		Problem{Found: fmt.Sprintf(format, args...), Remedy: remedy, Harmless: f == harmless, fault: f})
+	i.found = append(i.found, Problem{
+		Found: fmt.Sprintf(format, args...), Remedy: remedy,
+		Harmless: f == harmless, Outdated: f == cgroupNew, fault: f,
+	})
 }
 
 func (s *Shaper) inspect() ([]Problem, error) {
@@ -139,8 +144,26 @@ func (s *Shaper) inspect() ([]Problem, error) {
 		i.addProblem(gsoRaised, remedy.CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize,
 			s.GSOLimit)
 	}
+	if err := i.checkCgroups(); err != nil {
+		return nil, err
+	}
 	err = i.checkTree()
 	return i.found, err
+}
+
+// checkCgroups checks whether the cgroups of the policy are those that the program knows.
+func (i *inspection) checkCgroups() error {
+	for _, c := range i.Cgroups {
+		switch id, err := image.CgroupID(c.Path); {
+		case err != nil:
+			return fmt.Errorf("cgroup %w", err)
+		case id == 0:
+			i.addProblem(harmless, "", "cgroup %s does not exist: no packet belongs to it", c.Path)
+		case id != c.ID:
+			i.addProblem(cgroupNew, remedy.CallRenew, "cgroup %s was created after the policy was loaded", c.Path)
+		}
+	}
+	return nil
 }
 
 // checkProgram checks whether the program is attached and runs first. It returns the ID of the

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
@@ -27,6 +28,19 @@ import (
 // microseconds, packets that reach both are metered twice; the other order would let packets pass
 // unmetered.
 func (s *Shaper) Repair(compile func(json.RawMessage) (*compiled.Plan, error)) error {
+	return s.repair(compile, func(Problem) bool { return true })
+}
+
+// Renew is Repair for problems that are Outdated only: it loads the policy again if there is one. A rollback
+// stays armed.
+func (s *Shaper) Renew(compile func(json.RawMessage) (*compiled.Plan, error)) error {
+	return s.repair(compile, func(p Problem) bool { return p.Outdated })
+}
+
+// repair repairs the problems that are wanted.
+func (s *Shaper) repair(
+	compile func(json.RawMessage) (*compiled.Plan, error), wanted func(Problem) bool,
+) error {
 	change, err := rundir.TryTakeChangeLock(s.Identity())
 	if errors.Is(err, rundir.ErrLocked) {
 		return ErrChanging
@@ -56,6 +70,10 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*compiled.Plan, error)) e
 	found, err := s.inspect()
 	if err != nil {
 		return err
+	}
+	found = slices.DeleteFunc(found, func(p Problem) bool { return !wanted(p) })
+	if len(found) == 0 {
+		return nil
 	}
 	faults := map[fault]bool{}
 	var rest []error
@@ -103,6 +121,10 @@ func (s *Shaper) repairFaults(st *site, plan *compiled.Plan, faults map[fault]bo
 		err = s.attachAnew(st, plan)
 	case faults[rootReplaced] || faults[classMissing]:
 		err = s.rebuildTree(st, plan)
+	}
+	if err == nil && faults[cgroupNew] {
+		next := s.About
+		_, err = s.install(st, plan, &next)
 	}
 	if err == nil && faults[gsoRaised] && st.GSO != nil {
 		limits := st.GSO.Limits

@@ -16,6 +16,7 @@ const (
 	MoveBack     Advice = "move the interface back, or call Detach"
 	CallReload   Advice = "call Reload to change its policy, or Detach to end it"
 	CallDetach   Advice = "call Detach"
+	CallRenew    Advice = "call Renew"
 	CallRepair   Advice = "call Repair, or Detach and then Attach"
 	Reattach     Advice = "call Detach and then Attach"
 )

@@ -18,6 +18,7 @@ var advice = map[remedy.Advice]string{
 	remedy.MoveBack:     "move it back, or shaper detach IFACE here",
 	remedy.CallReload:   "use shaper reload to change its policy, or shaper detach to end it",
 	remedy.CallDetach:   "shaper detach IFACE",
+	remedy.CallRenew:    "shaper reload IFACE",
 	remedy.CallRepair:   "--repair restores ours, or shaper detach IFACE and run it again",
 	remedy.Reattach:     "shaper detach IFACE, then run it again",
 }

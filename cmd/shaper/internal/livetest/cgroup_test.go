@@ -136,8 +136,92 @@ func TestLiveCgroupRefused(t *testing.T) {
 		"which only the hook tc at egress knows") {
 		t.Errorf("both directions: got %q", stderr)
 	}
-	missing := writePolicy(t, strings.ReplaceAll(text, "TREE", c.path+"/none"))
-	p.wantError(2, ".*none/backup does not exist below "+c.root+": create the cgroup first", "run", "v0", "--policy", missing)
+}
+
+// TestLiveCgroupMade checks a policy that names cgroups which do not exist: it takes effect when they are
+// made, and again after they were removed and made again, without a reload by anybody. Other classes keep
+// their tokens.
+func TestLiveCgroupMade(t *testing.T) {
+	p := newPair(t)
+	c := newCgroup(t)
+	other := c.add("other")
+	policy := writeWithCustomers(t, strings.ReplaceAll(byCgroup, "TREE", c.path),
+		fmt.Sprintf("customer,cgroup,plan\na,%s/a,three\nother,%s,three\n", c.path, other))
+	r := p.runShaper("--policy", policy)
+	r.err.awaitMatch(t, "cgroup "+c.path+"/a does not exist: no packet belongs to it; cgroup "+c.path+"/backup does not exist")
+	e := p.effectStatus()
+	if e.Effective == nil || !*e.Effective || len(e.Notes) != 2 {
+		t.Errorf("got %+v", e)
+	}
+	_, at := p.addresses(placement{"tcx", "egress"}, false)
+	in := listenUDP(t, p.far, at)
+	pass := func(cgroup string, sent, want int) {
+		t.Helper()
+		c.run(p.near, cgroup, sends(sent, at))
+		if got := len(in.receiveAll()); got != want {
+			t.Errorf("%s: %d of %d packets passed: want %d", cgroup, got, sent, want)
+		}
+	}
+	pass(other, 2, 2)
+	for round := range 2 {
+		for _, name := range []string{"backup", "a"} {
+			loaded := strings.Count(r.err.String(), ": loading it again")
+			if err := os.Mkdir(filepath.Join(c.root, c.path, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error {
+				if n := strings.Count(r.err.String(), ": loading it again"); n == loaded || len(p.effectStatus().Problems) > 0 {
+					return fmt.Errorf("not loaded again: %q", &r.err)
+				}
+				return nil
+			})
+		}
+		pass(c.path+"/backup", 2, 1-round) // the class keeps its tokens, although the cgroup is another one
+		pass(c.path+"/a", 4, 3-3*round)
+		for _, name := range []string{"backup", "a"} {
+			if err := os.Remove(filepath.Join(c.root, c.path, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() error {
+			if e := p.effectStatus(); len(e.Notes) != 2 || e.Effective == nil || !*e.Effective {
+				return fmt.Errorf("got %+v", e)
+			}
+			return nil
+		})
+	}
+	pass(other, 2, 1)
+	r.stopBySIGTERM()
+}
+
+// TestLiveCgroupMadeBackground is TestLiveCgroupMade without a process of shaper: status tells what to do.
+func TestLiveCgroupMadeBackground(t *testing.T) {
+	p := newPair(t)
+	c := newCgroup(t)
+	text := "classes: [{name: backup, match: {proto: udp, cgroup: TREE/backup}, red: drop, meter: {type: token-bucket, rate: 1B/1000s, burst: 200B}}]\n"
+	policy := writePolicy(t, strings.ReplaceAll(text, "TREE", c.path))
+	p.wantExit(0, "run", "v0", "--background", "--policy", policy)
+	status, _ := p.wantExit(0, "status", "v0")
+	words := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	if !strings.Contains(words(status), "note cgroup "+c.path+"/backup does not exist: no packet belongs to it policy") {
+		t.Errorf("got %q", status)
+	}
+	backup := c.add("backup")
+	status, _ = p.wantExit(0, "status", "v0")
+	if !strings.Contains(words(status), "not effective: cgroup "+backup+" was created after the policy was loaded: shaper reload v0 policy") {
+		t.Errorf("got %q", status)
+	}
+	p.wantExit(0, "reload", "v0")
+	if e := p.effectStatus(); len(e.Notes)+len(e.Problems) > 0 {
+		t.Errorf("got %+v", e)
+	}
+	_, at := p.addresses(placement{"tcx", "egress"}, false)
+	in := listenUDP(t, p.far, at)
+	c.run(p.near, backup, sends(3, at))
+	if got := len(in.receiveAll()); got != 1 {
+		t.Errorf("%d of 3 packets passed", got)
+	}
+	p.wantExit(0, "detach", "v0")
 }
 
 // TestLiveCgroupSockets checks which packets have a cgroup at the egress of an interface: those of sockets,

@@ -37,6 +37,7 @@ type watched struct {
 	last     time.Time   // time of the last check
 	problems string      // last reported problems, "" for none
 	notes    string      // last reported notes, "" for none
+	outdated string      // what the policy does not know yet, "" for nothing
 	failed   string      // last reported error, "" for none
 	repairs  []time.Time // within the last minute
 	gaveUp   bool
@@ -115,7 +116,11 @@ func (v *watchdog) check(sh *kernel.Shaper) (lines []string, repaired bool) {
 	if !w.inspect(sh, v.repair, report) {
 		return lines, false
 	}
-	w.changes, w.last = changes, time.Now()
+	now := time.Now()
+	w.changes, w.last = changes, now
+	if w.outdated != "" && !now.Before(w.retry) {
+		return lines, w.renew(sh, report)
+	}
 	if w.problems == "" || !v.repair {
 		return lines, false
 	}
@@ -133,10 +138,14 @@ func (w *watched) inspect(sh *kernel.Shaper, repair bool, report func(string, ..
 		w.reportError(err, report)
 		return true
 	}
-	var found, remedies, notes []string
+	var found, remedies, notes, outdated []string
 	for _, p := range list {
-		if p.Harmless {
+		switch {
+		case p.Harmless:
 			notes = append(notes, p.Found)
+			continue
+		case p.Outdated:
+			outdated = append(outdated, p.Found)
 			continue
 		}
 		found = append(found, p.Found)
@@ -153,6 +162,12 @@ func (w *watched) inspect(sh *kernel.Shaper, repair bool, report func(string, ..
 			report("no longer: %s", w.notes)
 		}
 		w.notes = text
+	}
+	if text := strings.Join(outdated, "; "); text != w.outdated {
+		if text != "" {
+			report("%s: loading it again", text)
+		}
+		w.outdated = text
 	}
 	text := strings.Join(found, "; ")
 	switch {
@@ -177,6 +192,28 @@ func (w *watched) reportError(err error, report func(string, ...any)) {
 	}
 }
 
+// failedTo reports an error, and lets the next attempt wait.
+func (w *watched) failedTo(do string, err error, report func(string, ...any)) {
+	w.reportError(fmt.Errorf("cannot %s: %w", do, err), report)
+	w.wait = min(max(2*w.wait, checkInterval), maxRepairWait)
+	w.retry = time.Now().Add(w.wait)
+}
+
+// renew loads the policy of a shaper again.
+func (w *watched) renew(sh *kernel.Shaper, report func(string, ...any)) (renewed bool) {
+	err := sh.Renew(policyfile.PlanOf)
+	switch {
+	case errors.Is(err, kernel.ErrChanging), errors.Is(err, kernel.ErrDetached):
+		return false // the next check sees the result
+	case err != nil:
+		w.failedTo("load the policy again", err, report)
+		return false
+	}
+	w.wait = 0
+	w.inspect(sh, true, report)
+	return true
+}
+
 // restore repairs the setup of a shaper, but not too often.
 func (w *watched) restore(sh *kernel.Shaper, report func(string, ...any)) (repaired bool) {
 	now := time.Now()
@@ -197,9 +234,7 @@ func (w *watched) restore(sh *kernel.Shaper, report func(string, ...any)) (repai
 	case errors.Is(err, kernel.ErrChanging), errors.Is(err, kernel.ErrDetached):
 		return false // the next check sees the result
 	case err != nil:
-		w.reportError(fmt.Errorf("cannot repair: %w", err), report)
-		w.wait = min(max(2*w.wait, checkInterval), maxRepairWait)
-		w.retry = now.Add(w.wait)
+		w.failedTo("repair", err, report)
 		return true // a part may be repaired
 	}
 	w.repairs = append(w.repairs, now)

@@ -10,7 +10,7 @@ func (g *Image) Describe(a *record.About) {
 	a.Outline, a.Slots, a.Stages, a.Queued = *g.Plan.Outline(), g.CounterSlots(), nil, nil
 	a.Links, a.Ring, a.Pacer, a.Fair = g.linkIDs, g.ring, g.Pacer, g.fair
 	a.MQ, a.Leaves, a.TreeChanges = g.MQ, g.hasLeaves(), 0
-	a.Customers = g.Constants.Customers
+	a.Customers, a.Cgroups = g.Constants.Customers, g.named
 	for i, q := range g.Queues {
 		a.Queued = append(a.Queued, record.Queue{ShaperQueue: q, Feeder: g.feeders[i]})
 	}

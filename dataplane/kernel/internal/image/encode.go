@@ -55,6 +55,7 @@ type Image struct {
 	leafIDs []uint16             // HTB class minor, by customer of the plan; 0: none; nil without leaves
 	MQ      bool                 // as record.About.MQ
 	cgroups []cgroup             // of Customers.Cgroups
+	named   []record.Cgroup      // by classes and customers
 	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
 

@@ -82,9 +82,11 @@ func (e *encoder) encodeCgroups(t *compiled.Cgroups) {
 	var ids []uint64
 	var levels []uint8
 	for i, path := range t.Paths {
-		g, err := findCgroup(path)
+		g, err := e.findCgroup(path)
 		if err != nil {
 			e.fail(e.matchOf(path), "cgroup", err.Error())
+		}
+		if g.id == 0 {
 			continue
 		}
 		ids, vectors[g.id] = append(ids, g.id), t.Vectors[i]
@@ -132,7 +134,7 @@ func (e *encoder) customerCgroups(from *dataplane.Customers) {
 	e.cgroups = make([]cgroup, len(from.Cgroups))
 	for i, path := range from.Cgroups {
 		var err error
-		if e.cgroups[i], err = findCgroup(path); err != nil {
+		if e.cgroups[i], err = e.findCgroup(path); err != nil {
 			e.fail(from, "cgroup", err.Error())
 		}
 	}

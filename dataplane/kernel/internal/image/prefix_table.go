@@ -50,7 +50,9 @@ func prefixesOf(c *dataplane.Customer, cgroups []cgroup) (out []PrefixKey) {
 	}
 	for _, id := range c.IDs {
 		if cgroups != nil {
-			id = cgroups[id].id
+			if id = cgroups[id].id; id == 0 {
+				continue
+			}
 		}
 		out = append(out, PrefixKey{bpf.ShaperAddr{Lo: id}, number})
 	}

@@ -56,7 +56,14 @@ type About struct {
 	Ring         int    `json:",omitempty"` // total number of ring entries
 
 	Customers uint8     `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
+	Cgroups   []Cgroup  `json:",omitempty"` // those that the policy names
 	Lost      Discarded `json:"-"`          // packets dropped when queues were removed
+}
+
+// Cgroup is a cgroup v2 as the programs know it.
+type Cgroup struct {
+	Path string
+	ID   uint64 // 0: it did not exist when the policy was loaded, and no packet belongs to it
 }
 
 // Redirected reports whether ingress packets are redirected through an ifb device of

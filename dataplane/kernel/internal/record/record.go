@@ -61,7 +61,7 @@ func writeRecord(m *ebpf.Map, text []byte) error {
 // Version is the version of the record's format: of About with the structs of bpf/src/policy.h in it,
 // and of dataplane.ClassStats in the map of readings. TestRecordVersion fails if they change without
 // it.
-const Version = 12
+const Version = 13
 
 // VersionError reports a shaper attached by another version of this package, whose record this one
 // cannot read. Clear detaches such a shaper, and Attach replaces it.

@@ -42,12 +42,12 @@ func jsonLayout(t reflect.Type, seen map[reflect.Type]bool) string {
 // holds dataplane.ClassStats as memory, without names or a version of its own: a binary of the old
 // version would compute rates from the wrong counters.
 func TestRecordVersion(t *testing.T) {
-	const version = 12
+	const version = 13
 	for _, part := range []struct {
 		layout reflect.Type
 		want   string
 	}{
-		{reflect.TypeFor[About](), "312ffdd6b231584e"},
+		{reflect.TypeFor[About](), "358dac1a9b0994b6"},
 		{reflect.TypeFor[dataplane.ClassStats](), "90cfa23f622d333d"},
 	} {
 		text := jsonLayout(part.layout, map[reflect.Type]bool{})
@@ -113,8 +113,8 @@ func TestParseRecord(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "{", `{"Version":12,"Stages":[{}]}`,
-		`{"Version":12,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
+		"", "{", `{"Version":13,"Stages":[{}]}`,
+		`{"Version":13,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
 	} {
 		if _, err := Parse([]byte(text)); !errors.As(err, new(*DamageError)) {
 			t.Errorf("%q: got error %v, want one about damage", text, err)
