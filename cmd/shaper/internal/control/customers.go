@@ -21,25 +21,28 @@ import (
 
 // CustomerCells are the cells of a customer's row in a file of customers. Several addresses are separated by
 // blanks.
-type CustomerCells struct {
-	Address string `json:"address,omitempty"`
-	VLAN    string `json:"vlan,omitempty"`
-	SVLAN   string `json:"svlan,omitempty"`
-	CVLAN   string `json:"cvlan,omitempty"`
-	MAC     string `json:"mac,omitempty"`
-	VNI     string `json:"vni,omitempty"`
-	TEID    string `json:"teid,omitempty"`
-	Mark    string `json:"mark,omitempty"`
-	Cgroup  string `json:"cgroup,omitempty"`
-	Plan    string `json:"plan,omitempty"`
+type CustomerCells = CellsOf[string]
+
+// CellsOf are CustomerCells, or with *string those of a request, where an empty cell is not a missing one.
+type CellsOf[T any] struct {
+	Address T `json:"address,omitempty"`
+	VLAN    T `json:"vlan,omitempty"`
+	SVLAN   T `json:"svlan,omitempty"`
+	CVLAN   T `json:"cvlan,omitempty"`
+	MAC     T `json:"mac,omitempty"`
+	VNI     T `json:"vni,omitempty"`
+	TEID    T `json:"teid,omitempty"`
+	Mark    T `json:"mark,omitempty"`
+	Cgroup  T `json:"cgroup,omitempty"`
+	Plan    T `json:"plan,omitempty"`
 	// own parameters, in the syntax of policies, such as rate: 50mbit
 	Parameters map[string]string `json:"parameters,omitempty"`
-	Quota      string            `json:"quota,omitempty"` // own limit, such as 500GB
+	Quota      T                 `json:"quota,omitempty"` // own limit, such as 500GB
 }
 
 // columns returns the cells other than Parameters, by column.
-func (c *CustomerCells) columns() map[string]*string {
-	return map[string]*string{
+func (c *CellsOf[T]) columns() map[string]*T {
+	return map[string]*T{
 		"address": &c.Address, "vlan": &c.VLAN, "svlan": &c.SVLAN, "cvlan": &c.CVLAN, "mac": &c.MAC,
 		"vni": &c.VNI, "teid": &c.TEID, "mark": &c.Mark, "cgroup": &c.Cgroup, "plan": &c.Plan, "quota": &c.Quota,
 	}
@@ -113,22 +116,11 @@ type CustomerChange struct {
 
 // customerRequest is a CustomerChange in a request. A field that is there, but empty, removes a parameter.
 type customerRequest struct {
-	Name       *string           `json:"name"`
-	Do         string            `json:"do"`
-	Address    *string           `json:"address"`
-	VLAN       *string           `json:"vlan"`
-	SVLAN      *string           `json:"svlan"`
-	CVLAN      *string           `json:"cvlan"`
-	MAC        *string           `json:"mac"`
-	VNI        *string           `json:"vni"`
-	TEID       *string           `json:"teid"`
-	Mark       *string           `json:"mark"`
-	Cgroup     *string           `json:"cgroup"`
-	Plan       *string           `json:"plan"`
-	Parameters map[string]string `json:"parameters"`
-	Quota      *string           `json:"quota"`
-	Idle       *string           `json:"idle"`
-	Version    string            `json:"version"`
+	Name *string `json:"name"`
+	Do   string  `json:"do"`
+	CellsOf[*string]
+	Idle    *string `json:"idle"`
+	Version string  `json:"version"`
 }
 
 // item returns the item of a request.
@@ -144,16 +136,12 @@ func (r *customerRequest) item() (out live.CustomerItem, err error) {
 	if r.Name != nil {
 		out.Name = *r.Name
 	}
-	for name, cell := range map[string]*string{
-		"address": r.Address, "vlan": r.VLAN, "svlan": r.SVLAN, "cvlan": r.CVLAN, "mac": r.MAC,
-		"vni": r.VNI, "teid": r.TEID, "mark": r.Mark, "cgroup": r.Cgroup, "plan": r.Plan, "quota": r.Quota,
-	} {
-		if cell != nil {
-			out.Cells[name] = *cell
+	columns := r.columns()
+	for name, cell := range columns {
+		if *cell != nil {
+			out.Cells[name] = **cell
 		}
 	}
-	own := CustomerCells{}
-	columns := own.columns()
 	for name := range r.Parameters {
 		if columns[name] != nil || name == "customer" || name == "" {
 			return out, fmt.Errorf("parameters: %q is not a parameter of a plan", name)
