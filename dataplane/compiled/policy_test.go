@@ -391,7 +391,8 @@ func TestCompileAccepts(t *testing.T) {
 		"largest values": func(p *dataplane.Policy) {
 			p.Classes[0].Match = dataplane.Match{
 				Proto: frametest.Values(255), SPort: frametest.Values(65535), DSCP: frametest.Values(63),
-				VLAN: frametest.Values(4095), PCP: frametest.Values(7), Mark: frametest.Values[uint64](1<<32 - 1),
+				VLAN: frametest.Values(4095), PCP: frametest.Values(7),
+				Mark:      frametest.Values[uint64](1<<32 - 1),
 				EtherType: frametest.Values(65535), Length: frametest.Values[uint64](1<<32 - 1),
 			}
 		},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,9 @@ func TestEachFieldAlone(t *testing.T) {
 func TestPairsOfFields(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("SHAPER_SEED"), 10, 64); err == nil {
+		seed = n
+	}
 	t.Logf("seed %d", seed)
 	eachDialect(t, func(t *testing.T, e *edge) {
 		for _, b := range policytest.Bases() {

@@ -52,3 +52,26 @@ func TestReasonsOfConditions(t *testing.T) {
 		t.Errorf("junos: got problems %q, want %q", problems, want)
 	}
 }
+
+// TestLengthsOfNoPacket checks that metered lengths are refused if the total length of IPv4 in them is below 0,
+// or above 65,535 bytes.
+func TestLengthsOfNoPacket(t *testing.T) {
+	t.Parallel()
+	for name, dialect := range All {
+		for rule, list := range map[string][]string{
+			"{base: l3, overhead: 20}":     {"0", "0-10", "1-2", "0-19", "5-30", "4294967295"},
+			"{base: l2, overhead: 4}":      {"0", "0-17", "5-4294967295"},
+			"{base: l3, overhead: 32768}":  {"0-32767", "1-65535"},
+			"{base: l3, overhead: -32768}": {"1-65535", "4294967295"},
+		} {
+			for _, lengths := range list {
+				policy := mustCompile(t, "length: "+rule+
+					"\nclasses: [{name: c, match: {ethertype: ipv4, length: "+lengths+"}, green: drop}]")
+				problems := strings.Join(dialect.Export(policy, "P").Problems, "\n")
+				if !strings.Contains(problems, "length") {
+					t.Errorf("%s: %s, length %s: got problems %q", name, rule, lengths, problems)
+				}
+			}
+		}
+	}
+}

@@ -44,6 +44,7 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 	case len(m.Length) > 0 && !all && !x.seesLength(m, vlan):
 		x.Cannot("%s: match length: tc has it for ethertype: ipv4, without ports, vlan and pcp, if packets count as l2 or l3 without mpu",
 			what)
+		m.Length = nil
 	case vlan && len(m.Mark) > 0:
 		x.Cannot("%s: match mark with vlan or pcp", what)
 	}
