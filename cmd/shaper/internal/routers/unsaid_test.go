@@ -53,8 +53,8 @@ func TestReasonsOfConditions(t *testing.T) {
 	}
 }
 
-// TestLengthsOfNoPacket checks that metered lengths are refused if the total length of IPv4 in them is below 0,
-// or above 65,535 bytes.
+// TestLengthsOfNoPacket checks that metered lengths are refused if the total length of IPv4 in them is below
+// 0, or above 65,535 bytes.
 func TestLengthsOfNoPacket(t *testing.T) {
 	t.Parallel()
 	for name, dialect := range All {
