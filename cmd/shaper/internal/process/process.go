@@ -90,7 +90,7 @@ type turns struct {
 	calls chan func()        // received while the interface exists
 	reads chan func()        // received at any time
 	looks chan chan struct{} // requests for a check; the received channel is closed after the check
-	over  <-chan struct{}    // closed when the owner has ended; nil: it ends with the process
+	over  <-chan struct{}    // closed when the owner has ended
 }
 
 func newTurns() turns {

@@ -123,9 +123,14 @@ func newService(p *process, n notifier, o *Options, name string, clock func() in
 	}
 }
 
-// withAPI serves the API while next runs.
+// withAPI serves the API while next runs, which owns the service.
 func (s *service) withAPI(next func() error) error {
-	return s.options.Control.during(api{s}, next)
+	over := make(chan struct{})
+	s.turns.over = over
+	return s.options.Control.during(api{s}, func() error {
+		defer close(over) // a request to detach may wait for the owner, whose end it caused
+		return next()
+	})
 }
 
 // withMetrics serves the metrics while next runs.
@@ -174,6 +179,9 @@ func (s *service) serve(ctx context.Context) error {
 			continue
 		}
 		if s.plane.dueWithin(live.PollInterval) {
+			if looked != nil {
+				close(looked)
+			}
 			continue
 		}
 		if over, err := s.plane.check(ctx); over {

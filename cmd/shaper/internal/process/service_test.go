@@ -90,3 +90,28 @@ func TestReloadErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestAskAfterEnd checks that a request which waits for the owner of a service ends with it: the end of the
+// process waits for the answer to a request to detach.
+func TestAskAfterEnd(t *testing.T) {
+	p := newProcess(cli.Streams{Out: io.Discard, Err: io.Discard})
+	s := newService(p, notifier{}, &Options{}, "v0", kernel.Now)
+	begun := make(chan struct{})
+	asked := make(chan error, 1)
+	err := s.withAPI(func() error {
+		go func() {
+			ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+			defer stop()
+			close(begun)
+			asked <- s.turns.within(ctx, time.Hour, s.turns.calls, func() error { return nil })
+		}()
+		<-begun
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; !errors.Is(err, live.ErrBusy) {
+		t.Errorf("got %v, want %v", err, live.ErrBusy)
+	}
+}
