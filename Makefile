@@ -136,7 +136,7 @@ vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests o
 
 # On 6.1 those that depend on the verifier, and on hooks before TCX; on 6.12 those that need fq.
 vm-sample: ## the tests that may pass here, but not on one of these kernels
-	.ci/vm -k '6.1=^Test(Loads|Limits|ManyClasses|OneTruth|BudgetOneTruth|IFB(Clsact|Refused|Undone)|QdiscRestore|LiveNoTCX|LiveGenericXDP|LiveForeignXDP|LiveWithoutBpffs|LiveRecipeWireGuard|TCLiveScripts)$$,6.12=^Test(Loads|Queue(Departures|Leaves)|Qdisc(Restore|PacerChange)|QuietQdisc(Departure|Fair)|LiveQueueHorizon|LiveCustomerQueuesBoth|Programs.*)$$' $(VM)
+	.ci/vm -k '6.1=^Test(Loads|Limits|ManyClasses|OneTruth|BudgetOneTruth|Tunnels|IFB(Clsact|Refused|Undone)|QdiscRestore|LiveNoTCX|LiveGenericXDP|LiveForeignXDP|LiveWithoutBpffs|LiveRecipeWireGuard|TCLiveScripts)$$,6.12=^Test(Loads|Queue(Departures|Leaves)|Qdisc(Restore|PacerChange)|QuietQdisc(Departure|Fair)|LiveQueueHorizon|LiveCustomerQueuesBoth|Programs.*)$$' $(VM)
 
 chaos-sample: ## make chaos with a fixed sample of 64 faults; that of make test has 16
 	SHAPER_CHAOS=more $(GO) test -count=1 -timeout 1h -run TestLiveFaults ./dataplane/kernel/internal/chaos
