@@ -173,11 +173,9 @@ func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 	case ByVLANMAC:
 		return p.VLANAndMAC()
 	case ByVNI:
-		vni, ok := p.VNI()
-		return uint64(vni), ok
+		return p.VNI()
 	case ByTEID:
-		teid, ok := p.TEID()
-		return uint64(teid), ok
+		return p.TEID()
 	case ByMark:
 		return uint64(p.Mark), true
 	case ByVLAN:

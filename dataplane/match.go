@@ -156,11 +156,11 @@ var matchFields = [...]MatchField{
 	},
 	vni: {
 		"vni", 1<<24 - 1, func(m *Match) *[]Range { return &m.VNI },
-		func(p *Packet, _ int) (uint64, bool) { v, ok := p.VNI(); return uint64(v), ok },
+		func(p *Packet, _ int) (uint64, bool) { return p.VNI() },
 	},
 	teid: {
 		"teid", 1<<32 - 1, func(m *Match) *[]Range { return &m.TEID },
-		func(p *Packet, _ int) (uint64, bool) { v, ok := p.TEID(); return uint64(v), ok },
+		func(p *Packet, _ int) (uint64, bool) { return p.TEID() },
 	},
 }
 

@@ -20,40 +20,48 @@ const (
 	maxGTPExtensions = 4
 )
 
-// tunnel returns the destination port of a packet of UDP, and the bytes after its header. The port is 0 if
-// they are less than the header of a tunnel.
+// tunnel returns the destination port of a tunnel, and the bytes after the header of UDP. The port is 0 if
+// the packet has no valid header of a tunnel to this port.
 func (p *Packet) tunnel() (port uint16, b []byte) {
 	udp := p.upperBytes()
 	if p.Proto != protoUDP || len(udp) < udpHeader+tunnelHeader {
 		return 0, nil
 	}
-	return be16(udp[2:]), udp[udpHeader:]
+	port, b = be16(udp[2:]), udp[udpHeader:]
+	valid := false
+	switch port {
+	case portVXLAN, portVXLANOld:
+		valid = b[0]&0x08 != 0 // with a VNI
+	case portGENEVE:
+		valid = b[0]>>6 == 0 // version 0
+	case portGTPU:
+		valid = b[0]&0xf0 == 0x30 // version 1, and not GTP'
+	}
+	if !valid {
+		return 0, nil
+	}
+	return port, b
 }
 
 // VNI returns the network of a packet of VXLAN (RFC 7348 §5), to UDP port 4789 or 8472, or of GENEVE (RFC
 // 8926 §3.4), to port 6081. It returns false for other packets, for fragments other than the first, and if
 // the header of the tunnel is not among the captured bytes of the packet.
-func (p *Packet) VNI() (uint32, bool) {
-	switch port, b := p.tunnel(); {
-	case port != portVXLAN && port != portVXLANOld && port != portGENEVE:
-		return 0, false
-	case port != portGENEVE && b[0]&0x08 == 0: // no valid VNI
-		return 0, false
-	case port == portGENEVE && b[0]>>6 != 0: // another version
-		return 0, false
-	default:
-		return be32(b[4:]) >> 8, true
+func (p *Packet) VNI() (uint64, bool) {
+	switch port, b := p.tunnel(); port {
+	case portVXLAN, portVXLANOld, portGENEVE:
+		return uint64(be32(b[4:]) >> 8), true
 	}
+	return 0, false
 }
 
 // TEID returns the tunnel of a packet of GTP-U, version 1 (3GPP TS 29.281 §5.1), to UDP port 2152. It returns
 // false as VNI does.
-func (p *Packet) TEID() (uint32, bool) {
+func (p *Packet) TEID() (uint64, bool) {
 	port, b := p.tunnel()
-	if port != portGTPU || b[0]&0xf0 != 0x30 { // version 1, and not GTP'
+	if port != portGTPU {
 		return 0, false
 	}
-	return be32(b[4:]), true
+	return uint64(be32(b[4:])), true
 }
 
 // Inner returns the addresses of the IP packet in a tunnel of VXLAN, GENEVE or GTP-U, as VNI and TEID find
@@ -95,16 +103,13 @@ func (p *Packet) inTunnel() (t uint32, b []byte) {
 	port, b := p.tunnel()
 	switch port {
 	case portVXLAN, portVXLANOld:
-		if b[0]&0x08 != 0 {
-			return etherBridged, b[tunnelHeader:]
-		}
+		return etherBridged, b[tunnelHeader:]
 	case portGENEVE:
-		if options := 4 * int(b[0]&0x3f); b[0]>>6 == 0 {
-			return uint32(be16(b[2:])), b[min(tunnelHeader+options, len(b)):]
-		}
+		options := 4 * int(b[0]&0x3f)
+		return uint32(be16(b[2:])), b[min(tunnelHeader+options, len(b)):]
 	case portGTPU:
 		const gpdu = 255 // message type of user data
-		if b[0]&0xf0 == 0x30 && b[1] == gpdu {
+		if b[1] == gpdu {
 			return anyIP, afterGTP(b)
 		}
 	}

@@ -28,12 +28,30 @@ func macCapture(t *testing.T, r *rand.Rand) string {
 	})
 }
 
+// bothAgainstModel compares a policy at path and its file of customers with the reference model, in each
+// direction with another capture. It returns the number of rows.
+func bothAgainstModel(t *testing.T, path, policy, customers string, capture func() string) (rows int) {
+	t.Helper()
+	file := filepath.Join(filepath.Dir(path), "customers.csv")
+	for name, text := range map[string]string{path: policy, file: customers} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, direction := range []dataplane.Direction{dataplane.Egress, dataplane.Ingress} {
+		rows += againstModel(t, policy, path, capture(), direction)
+		if t.Failed() {
+			t.Fatal(policy, customers)
+		}
+	}
+	return rows
+}
+
 // TestMACsAgainstModel compares matches, keys and customers of the inner side with the reference model, in
 // both directions.
 func TestMACsAgainstModel(t *testing.T) {
 	t.Parallel()
-	r, dir := seededRand(t), t.TempDir()
-	path := filepath.Join(dir, "policy.yaml")
+	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
 	rows := 0
 	for range *randomPolicyCount {
 		key := pickWord(r, "mac", "[vlan, mac]")
@@ -54,17 +72,7 @@ plans:
 		} else {
 			customers += "x,0,02:00:00:00:00:01,p\ny,1,02:00:00:00:00:02 02:00:00:00:00:01,p\n"
 		}
-		for name, text := range map[string]string{"policy.yaml": policy, "customers.csv": customers} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, direction := range []dataplane.Direction{dataplane.Egress, dataplane.Ingress} {
-			rows += againstModel(t, policy, path, macCapture(t, r), direction)
-			if t.Failed() {
-				t.Fatal(policy, customers)
-			}
-		}
+		rows += bothAgainstModel(t, path, policy, customers, func() string { return macCapture(t, r) })
 		againstModel(t, policy, path, "../../testdata/pcaps/"+"cooked.pcapng", dataplane.Egress)
 	}
 	if rows < 100**randomPolicyCount {

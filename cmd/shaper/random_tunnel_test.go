@@ -4,11 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // tunnelCapture writes a capture of datagrams, most of them in tunnels.
@@ -77,8 +74,7 @@ func tunnelCapture(t *testing.T, r *rand.Rand) string {
 // directions.
 func TestTunnelsAgainstModel(t *testing.T) {
 	t.Parallel()
-	r, dir := seededRand(t), t.TempDir()
-	path := filepath.Join(dir, "policy.yaml")
+	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
 	rows := 0
 	for range *randomPolicyCount {
 		key := pickWord(r, "vni", "teid", "inner-address")
@@ -96,17 +92,7 @@ plans:
 		if key == "inner-address" {
 			customers = "customer,address,plan\nx,192.0.2.1 203.0.113.0/31,p\ny,192.0.2.2-3 2000::/15 203.0.113.3,p\n"
 		}
-		for name, text := range map[string]string{"policy.yaml": policy, "customers.csv": customers} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, direction := range []dataplane.Direction{dataplane.Egress, dataplane.Ingress} {
-			rows += againstModel(t, policy, path, tunnelCapture(t, r), direction)
-			if t.Failed() {
-				t.Fatal(policy, customers)
-			}
-		}
+		rows += bothAgainstModel(t, path, policy, customers, func() string { return tunnelCapture(t, r) })
 	}
 	if rows < 100**randomPolicyCount {
 		t.Errorf("only %d rows were compared", rows)

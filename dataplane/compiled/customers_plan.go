@@ -84,11 +84,9 @@ func idOf(key dataplane.CustomerKey, p *dataplane.Packet) (id uint64, ok bool) {
 	case dataplane.CustomerByVLANMAC:
 		return p.VLANAndMAC()
 	case dataplane.CustomerByVNI:
-		v, ok := p.VNI()
-		return uint64(v), ok
+		return p.VNI()
 	case dataplane.CustomerByTEID:
-		v, ok := p.TEID()
-		return uint64(v), ok
+		return p.TEID()
 	case dataplane.CustomerByMark:
 		return uint64(p.Mark), true
 	}
