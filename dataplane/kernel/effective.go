@@ -68,8 +68,9 @@ var ErrChanging = errors.New("another process is changing the shaper")
 // Problems can be called for shapers of other processes. It costs a few netlink dumps
 // and system calls.
 func (s *Shaper) Problems() ([]Problem, error) {
-	if list, err := s.inspect(); err == nil && len(list) == 0 {
-		return nil, nil
+	list, err := s.inspect()
+	if err == nil && !slices.ContainsFunc(list, func(p Problem) bool { return !p.Harmless }) {
+		return list, nil // a note may last, such as that of a service which is stopped
 	}
 	// Another process may be in the middle of a change: inspect again under the change lock.
 	change, err := rundir.TryTakeChangeLock(s.Identity())
@@ -83,8 +84,7 @@ func (s *Shaper) Problems() ([]Problem, error) {
 	if err := s.Refresh(); err != nil && !errors.Is(err, ErrDetached) {
 		return nil, fmt.Errorf("could not inspect the shaper: %w", err)
 	}
-	list, err := s.inspect()
-	if err != nil {
+	if list, err = s.inspect(); err != nil {
 		return nil, fmt.Errorf("could not inspect the shaper: %w", err)
 	}
 	return list, nil
