@@ -339,10 +339,16 @@ func TestLiveRemoteRun(t *testing.T) {
 	policy := writePolicy(t, fixed)
 	s.run = p.runShaper(sockets.flags("--both", "--policy", policy)...)
 	rewriteFile(t, policy, strings.Replace(fixed, "all", "next", 1))
-	s.ask(0, "reload", "v0", "--confirm", "1s")
-	s.run.err.awaitMatch(t, `v0 ingress: not confirmed in time: rolled back to policy .*`)
-	if got := s.classOf("v0"); got != "all" {
-		t.Errorf("after the rollback the class is %s", got)
+	back := `(?s)^`
+	for _, span := range []string{"1ms", "1s"} { // before the next check of the process, and after some
+		s.ask(0, "reload", "v0", "--confirm", span)
+		for _, direction := range []string{"egress", "ingress"} {
+			back += `shaper: v0 ` + direction + `: not confirmed in time: rolled back to policy [^\n]*\n`
+		}
+		s.run.err.awaitMatch(t, back+`$`)
+		if got := s.classOf("v0"); got != "all" {
+			t.Errorf("after the rollback the class is %s", got)
+		}
 	}
 	s.ask(0, "reload", "--confirm", "1h")
 	p.near.Run("ip", "link", "del", "v0")

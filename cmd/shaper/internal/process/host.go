@@ -251,7 +251,7 @@ func (s *Service) Use(
 func (s *Service) RollBack(ctx context.Context) error {
 	return s.k.turns.within(ctx, serveTime, s.k.turns.calls, func() error {
 		if !s.k.deadline.trial.IsZero() {
-			s.k.endTrial()
+			s.k.endTrial("not reloaded at all interfaces")
 		}
 		return nil
 	})

@@ -115,8 +115,10 @@ type seen struct {
 	policy    loadedPolicy
 	rules     loadedRules
 	checked   time.Time // About.Loaded at the last check
-	armed     bool      // the policy was to be confirmed at the last check
+	armed     bool      // the policy was to be confirmed when this process saw it last
 	confirmed bool      // another process confirmed the policy
+
+	rolledBack string // why this process rolled back since the last check; "": it did not
 }
 
 // deadlines are the times at which a service must do something; zero: never.

@@ -31,10 +31,13 @@ func (k *kernelPlane) try(until time.Time) error {
 	return k.startGuard()
 }
 
-// endTrial rolls back what was not confirmed.
-func (k *kernelPlane) endTrial() {
-	if _, err := kernel.RollBack(policyfile.PlanOf, k.deadline.trial, k.list...); err != nil {
+func (k *kernelPlane) endTrial(why string) {
+	back, err := kernel.RollBack(policyfile.PlanOf, k.deadline.trial, k.list...)
+	if err != nil {
 		k.warn("%s: the policy that nobody confirmed is still in force: %v", k.name, err)
+	}
+	for _, sh := range back {
+		k.seen[sh.Direction].rolledBack = why
 	}
 	k.deadline.trial = time.Time{}
 }
@@ -47,7 +50,7 @@ func (k *kernelPlane) confirmNow(
 		list, err := kernel.Confirm(k.list...)
 		for _, sh := range list {
 			out = append(out, control.ConfirmedOf(&sh.About))
-			k.seen[sh.Direction].confirmed = true
+			k.seen[sh.Direction].confirmed, k.seen[sh.Direction].armed = true, false
 			k.warn("%s: confirmed by %s", live.Name(&sh.About), author)
 		}
 		return err

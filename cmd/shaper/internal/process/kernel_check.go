@@ -128,7 +128,7 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 		return attached, nil
 	}
 	if !k.deadline.rollback.IsZero() && !seen.confirmed && sh.Until.IsZero() {
-		seen.confirmed = true
+		seen.confirmed, seen.armed = true, false
 		k.warn("%s: confirmed by %s", live.Name(&sh.About), k.heard.By(live.Confirm, sh.Direction))
 	}
 	lines, repaired := k.watchdog.check(sh)
@@ -159,15 +159,25 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 	return attached, nil
 }
 
-// logReload prints the author of a reload by another process.
+// unconfirmed is why a policy was rolled back at the end of its time.
+const unconfirmed = "not confirmed in time"
+
+// logReload prints the author of a reload by another process, or why a policy was rolled back.
 func (k *kernelPlane) logReload(sh *kernel.Shaper) {
 	name := "unknown"
 	if source, err := policyfile.SourceOf(sh.Label); err == nil {
 		name = source.Name
 	}
-	by := k.heard.By(live.Reload, sh.Direction)
-	if by == live.Unknown && k.seen[sh.Direction].armed && sh.Until.IsZero() {
-		k.warn("%s: not confirmed in time: rolled back to policy %s", live.Name(&sh.About), name)
+	seen, by := &k.seen[sh.Direction], live.Unknown
+	why := seen.rolledBack
+	if seen.rolledBack = ""; why == "" {
+		by = k.heard.By(live.Reload, sh.Direction)
+		if by == live.Unknown && seen.armed && sh.Until.IsZero() {
+			why = unconfirmed
+		}
+	}
+	if why != "" {
+		k.warn("%s: %s: rolled back to policy %s", live.Name(&sh.About), why, name)
 		return
 	}
 	k.warn("%s: reloaded by %s, policy %s", live.Name(&sh.About), by, name)

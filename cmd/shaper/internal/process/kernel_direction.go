@@ -112,7 +112,7 @@ type loadedRules struct {
 // loaded notes the policy of a shaper, given by this process.
 func (k *kernelPlane) loaded(sh *kernel.Shaper, policy *policyfile.Compiled) {
 	seen := &k.seen[sh.Direction]
-	seen.policy, seen.checked = loadedPolicy{sh.Loaded, policy}, sh.Loaded
+	seen.policy, seen.checked, seen.armed = loadedPolicy{sh.Loaded, policy}, sh.Loaded, !sh.Until.IsZero()
 }
 
 // policyOf returns the policy of a shaper with its present customers.

@@ -130,7 +130,7 @@ func (k *kernelPlane) detach() error {
 		errs = append(errs, unconfirmed, err)
 	}
 	if k.pin && !k.deadline.trial.IsZero() {
-		k.endTrial()
+		k.endTrial(unconfirmed)
 	}
 	clean := true
 	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}

@@ -48,9 +48,9 @@ type plane interface {
 	// check checks whether the packets are still shaped. over: the service must end.
 	check(context.Context) (over bool, err error)
 	// try prepares a reload with a policy that rolls back at a time unless it is confirmed. endTrial rolls it
-	// back.
+	// back, for a reason.
 	try(until time.Time) error
-	endTrial()
+	endTrial(why string)
 	// confirmNow makes policies permanent that would roll back, and remove detaches directions (nil: all).
 	// Any goroutine may call them.
 	confirmNow(context.Context, changes.Author) ([]control.Confirmed, error)
@@ -160,7 +160,7 @@ func (s *service) serve(ctx context.Context) error {
 			}
 		case <-s.trial:
 			s.trial = nil
-			s.plane.endTrial()
+			s.plane.endTrial(unconfirmed)
 		case <-s.hangups.lost:
 			lost = true
 		case <-s.hangups.reload:
@@ -257,7 +257,7 @@ func (s *service) use(
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			if !until.IsZero() {
-				s.plane.endTrial()
+				s.plane.endTrial("not reloaded in all directions")
 			}
 			return out, errors.Join(cli.ExplainIn(policy, err), s.plane.follow(ctx))
 		}

@@ -70,7 +70,7 @@ func (t *tapPlane) expired()                            {}
 func (t *tapPlane) keepReadings()                       {}
 
 func (t *tapPlane) try(time.Time) error { return errNoConfirm }
-func (t *tapPlane) endTrial()           {}
+func (t *tapPlane) endTrial(string)     {}
 
 // errNoConfirm is live.ErrNoConfirm for clients of the API.
 var errNoConfirm = &control.InputError{Status: http.StatusUnprocessableEntity, Err: live.ErrNoConfirm}
