@@ -96,12 +96,17 @@ func (n *Namespace) setUp(name string) {
 	}
 }
 
+// AwaitCarrier waits until a device that is up has a carrier. The kernel detects it with a delay. Until then
+// the device drops all packets.
+func (n *Namespace) AwaitCarrier(name string) {
+	n.t.Helper()
+	n.await("carrier on "+name, func() bool { return n.link(name).Attrs().OperState == netlink.OperUp })
+}
+
 // addAddresses adds a device's own addresses, and those of its peer as neighbours.
 func (n *Namespace) addAddresses(name string, own, peer end) {
 	n.t.Helper()
-	// The kernel detects the carrier with a delay. Until then the device drops all
-	// packets.
-	n.await("carrier on "+name, func() bool { return n.link(name).Attrs().OperState == netlink.OperUp })
+	n.AwaitCarrier(name)
 	link := n.link(name)
 	for _, s := range own.addrs {
 		addr, err := netlink.ParseAddr(s)

@@ -294,6 +294,9 @@ func (p *socketPort) Write(frames [][]byte) (int, error) {
 			p.out.buffers[i].SetLen(len(b))
 		}
 		n, err := p.out.call(unix.SYS_SENDMMSG, p.fd, len(some))
+		if errors.Is(err, unix.ENETDOWN) { // the kernel reports it once more when the device is up again
+			n, err = p.out.call(unix.SYS_SENDMMSG, p.fd, len(some))
+		}
 		if err != nil {
 			// ENOBUFS, EAGAIN: full; EMSGSIZE: too long; ENETDOWN: down;
 			// EINVAL: too short, or the virtio header is inconsistent

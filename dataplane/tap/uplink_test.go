@@ -220,6 +220,29 @@ func TestUplinkRefusals(t *testing.T) {
 	readFrames(t, d, 1, isTest)
 }
 
+// TestUplinkUp checks that the first frame passes after an interface was down: when the sockets were opened,
+// or meanwhile.
+func TestUplinkUp(t *testing.T) {
+	for _, openDown := range []bool{false, true} {
+		a, b := nettest.New(t), nettest.New(t)
+		a.Veth(b)
+		setUp(t, a, "v0", !openDown)
+		d := uplinkIn(t, a, "v0", 2)
+		setUp(t, a, "v0", false)
+		setUp(t, a, "v0", true)
+		a.AwaitCarrier("v0")
+		s := b.Sniff("v0")
+		for i, p := range d.Ports() {
+			if sent, err := p.Write([][]byte{withHeader(numberedFrame(60, 1))}); sent != 1 || err != nil {
+				t.Errorf("opened down %v: Write returned %d, %v, want 1, nil", openDown, sent, err)
+			}
+			if !s.Wait(i+1, time.Minute) {
+				t.Errorf("opened down %v: frame %d is lost", openDown, i)
+			}
+		}
+	}
+}
+
 // TestUplinkDown checks that an interface works again after it was down, and
 // that a port notices its deletion, up or down.
 func TestUplinkDown(t *testing.T) {
@@ -239,12 +262,7 @@ func TestUplinkDown(t *testing.T) {
 				}
 			}
 			setUp(t, a, "v0", true)
-			for sent := 0; sent == 0; time.Sleep(time.Millisecond) { // until there is a carrier
-				var err error
-				if sent, err = d.Ports()[0].Write([][]byte{withHeader(numberedFrame(60, 1))}); err != nil {
-					t.Fatal(err)
-				}
-			}
+			a.AwaitCarrier("v0")
 			b.Inject("v0", numberedFrame(60, 2))
 			readFrames(t, d, 1, isTest)
 			setUp(t, a, "v0", false)
