@@ -268,6 +268,29 @@ func TestLiveRemoteConfirm(t *testing.T) {
 	s.wantExit(0, "detach", "--all")
 }
 
+// TestLiveRemoteConfirmAll reloads with a confirmation where one interface cannot have the policy: all keep the
+// one before.
+func TestLiveRemoteConfirmAll(t *testing.T) {
+	s := newServed(t, groupOf+"interfaces: [{match: \"a*\", policy: a.yaml}]\n",
+		map[string]string{"a.yaml": fixed}, "a0", "a1")
+	s.near.Run("tc", "qdisc", "add", "dev", "a1", "root", "handle", "9:", "htb")
+	s.near.Run("tc", "filter", "add", "dev", "a1", "parent", "9:", "protocol", "ip", "u32", "match", "u32", "0", "0",
+		"classid", "9:1") // nobody can restore it
+	s.start()
+	s.await("a0 egress", "a1 egress")
+	s.write("a.yaml", twoQueues)
+	_, got := s.ask(1, "reload", "--all", "--confirm", "1h")
+	if !strings.Contains(got, "a1: ") || !strings.Contains(got, "not reloaded") {
+		t.Errorf("reload says %q", got)
+	}
+	s.run.err.awaitMatch(t, `a0 egress: not reloaded at all interfaces: rolled back to policy .*a.yaml`)
+	for _, name := range []string{"a0", "a1"} {
+		if out, _ := s.wantExit(0, "stats", name, "--json"); strings.Contains(out, "wan") {
+			t.Errorf("%s has the new policy: %s", name, out)
+		}
+	}
+}
+
 // TestLiveRemoteRefused checks that commands of a user outside the group, and changes through a socket for
 // reading, change nothing and say why.
 func TestLiveRemoteRefused(t *testing.T) {
@@ -339,7 +362,7 @@ func TestLiveRemoteRun(t *testing.T) {
 	policy := writePolicy(t, fixed)
 	s.run = p.runShaper(sockets.flags("--both", "--policy", policy)...)
 	rewriteFile(t, policy, strings.Replace(fixed, "all", "next", 1))
-	back := `(?s)^`
+	back := `^`
 	for _, span := range []string{"1ms", "1s"} { // before the next check of the process, and after some
 		s.ask(0, "reload", "v0", "--confirm", span)
 		for _, direction := range []string{"egress", "ingress"} {
@@ -373,6 +396,23 @@ func TestLiveRemoteRun(t *testing.T) {
 	}
 	s.run.wantExit(0)
 	sockets.wantGone(t)
+}
+
+// TestLiveRemoteEnd stops shaper run while a policy waits for its confirmation: the policy before stays.
+func TestLiveRemoteEnd(t *testing.T) {
+	p := newPair(t)
+	sockets := newControlSockets(t)
+	s := &served{pair: p, socket: sockets.write}
+	policy := writePolicy(t, fixed)
+	s.run = p.runShaper(sockets.flags("--pin", "--policy", policy)...)
+	rewriteFile(t, policy, strings.Replace(fixed, "all", "next", 1))
+	s.ask(0, "reload", "--confirm", "1h")
+	s.run.stopBySIGTERM()
+	wantMatch(t, s.run.err.String(),
+		`^shaper: v0 egress: not confirmed before the end: rolled back to policy [^\n]*\n$`)
+	if now := p.stats(); now.Classes[0].Name != "all" || now.Unconfirmed != nil {
+		t.Errorf("%+v is attached, want class all", now)
+	}
 }
 
 // TestLiveRemoteTap asks shaper tap, which cannot roll back, and ends as a whole.

@@ -109,31 +109,6 @@ type kernelPlane struct {
 	answers  answers
 }
 
-// seen is the last known state of the shaper of one direction. Other processes may change the
-// shaper.
-type seen struct {
-	policy    loadedPolicy
-	rules     loadedRules
-	checked   time.Time // About.Loaded at the last check
-	armed     bool      // the policy was to be confirmed when this process saw it last
-	confirmed bool      // another process confirmed the policy
-
-	rolledBack string // why this process rolled back since the last check; "": it did not
-}
-
-// deadlines are the times at which a service must do something; zero: never.
-type deadlines struct {
-	end      time.Time // end by --for
-	rollback time.Time // rollback by --confirm
-	trial    time.Time // rollback of a policy by the API
-}
-
-// within reports whether a deadline passes within a time, or has passed.
-func (d *deadlines) within(span time.Duration) bool {
-	then := time.Now().Add(span)
-	return !d.end.IsZero() && !then.Before(d.end) || !d.rollback.IsZero() && !then.Before(d.rollback)
-}
-
 // answers says how calls of other commands are answered.
 type answers struct {
 	run   *live.Run // nil: not at all

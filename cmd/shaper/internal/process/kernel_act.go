@@ -31,13 +31,15 @@ func (k *kernelPlane) try(until time.Time) error {
 	return k.startGuard()
 }
 
+// endTrial rolls back what was not confirmed, and prints why.
 func (k *kernelPlane) endTrial(why string) {
 	back, err := kernel.RollBack(policyfile.PlanOf, k.deadline.trial, k.list...)
 	if err != nil {
 		k.warn("%s: the policy that nobody confirmed is still in force: %v", k.name, err)
 	}
 	for _, sh := range back {
-		k.seen[sh.Direction].rolledBack = why
+		k.logRollback(sh, why)
+		k.seen[sh.Direction].logged = sh.Loaded
 	}
 	k.deadline.trial = time.Time{}
 }
@@ -50,7 +52,7 @@ func (k *kernelPlane) confirmNow(
 		list, err := kernel.Confirm(k.list...)
 		for _, sh := range list {
 			out = append(out, control.ConfirmedOf(&sh.About))
-			k.seen[sh.Direction].confirmed, k.seen[sh.Direction].armed = true, false
+			k.seen[sh.Direction].confirm()
 			k.warn("%s: confirmed by %s", live.Name(&sh.About), author)
 		}
 		return err

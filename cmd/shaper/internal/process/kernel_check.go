@@ -1,13 +1,13 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -19,6 +19,20 @@ const (
 	interfaceGone           // the interface does not exist any more
 	detached                // another process detached the shaper
 )
+
+// seen is the last known state of the shaper of one direction. Other processes may change the
+// shaper.
+type seen struct {
+	policy    loadedPolicy
+	rules     loadedRules
+	checked   time.Time // About.Loaded at the last check
+	armed     bool      // the policy was to be confirmed when this process saw it last
+	confirmed bool      // another process confirmed the policy
+	logged    time.Time // About.Loaded of the last rollback that this process printed
+}
+
+// confirm notes that the policy was confirmed.
+func (s *seen) confirm() { s.confirmed, s.armed = true, false }
 
 func (k *kernelPlane) settled() bool {
 	return k.deadline.rollback.IsZero() || !slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool {
@@ -128,7 +142,7 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 		return attached, nil
 	}
 	if !k.deadline.rollback.IsZero() && !seen.confirmed && sh.Until.IsZero() {
-		seen.confirmed, seen.armed = true, false
+		seen.confirm()
 		k.warn("%s: confirmed by %s", live.Name(&sh.About), k.heard.By(live.Confirm, sh.Direction))
 	}
 	lines, repaired := k.watchdog.check(sh)
@@ -142,7 +156,9 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 	}
 	if repaired || !sh.Loaded.Equal(seen.checked) { // or another process reloaded it
 		if !repaired {
-			k.logReload(sh)
+			if !sh.Loaded.Equal(seen.logged) {
+				k.logReload(sh)
+			}
 			k.changer.Lock()
 			k.changer.Reloaded()
 			k.changer.Unlock()
@@ -162,23 +178,21 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 // unconfirmed is why a policy was rolled back at the end of its time.
 const unconfirmed = "not confirmed in time"
 
-// logReload prints the author of a reload by another process, or why a policy was rolled back.
+// logReload prints the author of a reload or rollback by another process.
 func (k *kernelPlane) logReload(sh *kernel.Shaper) {
-	name := "unknown"
-	if source, err := policyfile.SourceOf(sh.Label); err == nil {
-		name = source.Name
-	}
-	seen, by := &k.seen[sh.Direction], live.Unknown
-	why := seen.rolledBack
-	if seen.rolledBack = ""; why == "" {
-		by = k.heard.By(live.Reload, sh.Direction)
-		if by == live.Unknown && seen.armed && sh.Until.IsZero() {
-			why = unconfirmed
-		}
-	}
-	if why != "" {
-		k.warn("%s: %s: rolled back to policy %s", live.Name(&sh.About), why, name)
+	by := k.heard.By(live.Reload, sh.Direction)
+	if by == live.Unknown && k.seen[sh.Direction].armed && sh.Until.IsZero() {
+		k.logRollback(sh, unconfirmed)
 		return
 	}
-	k.warn("%s: reloaded by %s, policy %s", live.Name(&sh.About), by, name)
+	k.warn("%s: reloaded by %s, policy %s", live.Name(&sh.About), by, policyName(&sh.About))
+}
+
+func (k *kernelPlane) logRollback(sh *kernel.Shaper, why string) {
+	k.warn("%s: %s: rolled back to policy %s", live.Name(&sh.About), why, policyName(&sh.About))
+}
+
+// policyName returns the name of a shaper's policy, for the log.
+func policyName(about *kernel.About) string {
+	return cmp.Or(live.PolicyName(about), "unknown")
 }

@@ -12,6 +12,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
+// deadlines are the times at which a service must do something; zero: never.
+type deadlines struct {
+	end      time.Time // end by --for
+	rollback time.Time // rollback by --confirm
+	trial    time.Time // rollback of a policy by the API
+}
+
+// within reports whether a deadline passes within a time, or has passed.
+func (d *deadlines) within(span time.Duration) bool {
+	then := time.Now().Add(span)
+	return !d.end.IsZero() && !then.Before(d.end) || !d.rollback.IsZero() && !then.Before(d.rollback)
+}
+
 // startGuard starts the guard unless it runs already.
 func (k *kernelPlane) startGuard() (err error) {
 	if k.guard == nil {
@@ -130,7 +143,7 @@ func (k *kernelPlane) detach() error {
 		errs = append(errs, unconfirmed, err)
 	}
 	if k.pin && !k.deadline.trial.IsZero() {
-		k.endTrial(unconfirmed)
+		k.endTrial("not confirmed before the end")
 	}
 	clean := true
 	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}

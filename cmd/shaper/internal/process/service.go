@@ -178,21 +178,21 @@ func (s *service) serve(ctx context.Context) error {
 			read()
 			continue
 		}
-		if s.plane.dueWithin(live.PollInterval) {
-			if looked != nil {
-				close(looked)
+		due := s.plane.dueWithin(live.PollInterval)
+		over, err := false, error(nil)
+		if !due {
+			if over, err = s.plane.check(ctx); !over {
+				s.advanceChanges()
 			}
-			continue
 		}
-		if over, err := s.plane.check(ctx); over {
-			if looked != nil {
-				close(looked)
-			}
-			return err
-		}
-		s.advanceChanges()
 		if looked != nil {
 			close(looked)
+		}
+		switch {
+		case over:
+			return err
+		case due:
+			continue
 		}
 		s.plane.keepReadings()
 		if asked {
