@@ -27,7 +27,7 @@ func TestTunnels(t *testing.T) {
 		"classes":                    classesOfTunnels(),
 	} {
 		for _, plane := range planes {
-			packets := randomTunnels(r, kerneltest.Rounds(6000), all[len(all)-1].Time)
+			packets := randomTunnels(r, max(kerneltest.Rounds(6000), 2000), all[len(all)-1].Time)
 			for range 5 {
 				first := r.IntN(len(all) - 40)
 				packets = append(packets, all[first:first+40]...)
@@ -42,8 +42,8 @@ func TestTunnels(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if total := stats[0].Total(); total.Packets == 0 {
-					t.Error("no packet is of the first class")
+				if total := stats[0].Total(); total.Packets < 10 {
+					t.Errorf("%d packets are of the first class", total.Packets)
 				}
 			})
 		}
