@@ -268,8 +268,8 @@ func TestLiveRemoteConfirm(t *testing.T) {
 	s.wantExit(0, "detach", "--all")
 }
 
-// TestLiveRemoteConfirmAll reloads with a confirmation where one interface cannot have the policy: all keep the
-// one before.
+// TestLiveRemoteConfirmAll reloads with a confirmation where one interface cannot have the policy: all keep
+// the one before.
 func TestLiveRemoteConfirmAll(t *testing.T) {
 	s := newServed(t, groupOf+"interfaces: [{match: \"a*\", policy: a.yaml}]\n",
 		map[string]string{"a.yaml": fixed}, "a0", "a1")
