@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,13 +43,17 @@ func (d *disk) mount() error {
 	return unix.Mount("tmpfs", d.folder, "tmpfs", 0, "size=256k,mode=0700")
 }
 
-// unmount removes the directory.
+// unmount removes the directory. The shaper may write to it meanwhile.
 func (d *disk) unmount() error {
 	err := unix.Unmount(d.folder, unix.MNT_DETACH)
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(d.folder)
+	for {
+		if err := os.RemoveAll(d.folder); !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+	}
 }
 
 // damage lets the fault happen.
