@@ -62,12 +62,20 @@ func TestQuietAdvise(t *testing.T) {
 			defer end()
 			policed := name == "policed"
 			var answers, before, behind []nettest.Frame
-			for repeated := true; repeated; {
+			atMost := c.quiet() + 5*time.Millisecond // how late the delay may be
+			for attempt, disturbed := 0, true; disturbed; attempt++ {
+				if attempt == 6 {
+					t.Skip("the machine is too busy: the delay was late, or TCP sent again, in each run")
+				}
+				time.Sleep(time.Duration(attempt) * time.Second)
 				sniffers := []*nettest.Sniffer{p.from.Sniff("d0"), p.near.Sniff("up"), p.to.Sniff("v0")}
-				if repeated = false; policed {
-					p.goodput(tcpmodel.CUBIC, c)
+				if policed {
+					_, late := p.goodput(tcpmodel.CUBIC, c)
+					disturbed = late > atMost
 				} else { // on a busy machine TCP sends packets again that were only late
-					repeated = p.transfer(2<<20) > 0
+					p.back.lateness() // of earlier flows
+					resent := p.transfer(2 << 20)
+					disturbed = resent > 0 || p.back.lateness() > atMost
 				}
 				answers, before, behind = sniffers[0].Stop(), sniffers[1].Stop(), sniffers[2].Stop()
 			}
@@ -91,7 +99,7 @@ func TestQuietAdvise(t *testing.T) {
 					got.ClosedLoop == nil {
 					t.Errorf("%s: got %+v, want one sender, throttled: %v", place, got, policed)
 				}
-				if tcp.RTT < rtt || tcp.RTT > rtt+c.quiet()+5*time.Millisecond {
+				if tcp.RTT < rtt || tcp.RTT > rtt+atMost {
 					t.Errorf("%s: got an RTT of %v, want %v", place, tcp.RTT, rtt)
 				}
 				if want := rateOf(data); tcp.Rate < want*0.95 || tcp.Rate > want*1.05 {
