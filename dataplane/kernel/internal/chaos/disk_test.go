@@ -49,11 +49,11 @@ func (d *disk) unmount() error {
 	if err != nil {
 		return err
 	}
-	for {
-		if err := os.RemoveAll(d.folder); !errors.Is(err, unix.ENOTEMPTY) {
-			return err
-		}
-	}
+	eventually(patience, func() bool {
+		err = os.RemoveAll(d.folder)
+		return !errors.Is(err, unix.ENOTEMPTY)
+	})
+	return err
 }
 
 // damage lets the fault happen.
