@@ -65,7 +65,7 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s cli.Streams, in string) err
 		draft, problems, err = imported.Pick(f.name)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, "cisco-show", source.Text))
+		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, "cisco-show", source))
 	}
 	if len(draft.Counters) == 0 {
 		return fmt.Errorf("%s: policy %q has no policer with counters", source.Name, draft.Name)
@@ -118,9 +118,13 @@ func (f *compareFlags) shownPolicy(
 			"%s: the output does not contain the whole policy: give it with --policy FILE", source.Name))...)
 	}
 	if f.length != "" {
-		draft.Length = f.length
+		draft.Policy.Length = dataplane.LengthRule{Base: lengthBases[f.length]}
 	}
-	policy, problems := compileImported(draft, draft.Render(source.Name))
+	text, err := draft.Render(source.Name, "")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source.Name, err)
+	}
+	policy, problems := compileImported(draft, text)
 	return policy, errors.Join(errorsAt(source, problems)...)
 }
 

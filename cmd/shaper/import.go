@@ -14,52 +14,68 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/tc" // adds a dialect
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // importFlags are the flags of shaper import.
 type importFlags struct {
-	from, name, link, length, out string
-	lossy, verbose, json          bool
+	from, name, link, length, platform, out string
+	lossy, verbose, json, explain           bool
 }
 
 // importJSON is the output of import --json.
 type importJSON struct {
-	From        string               `json:"from"`                // dialect
-	Source      string               `json:"source"`              // file or interface
-	Name        string               `json:"name"`                // of the policy in the configuration
-	Policy      string               `json:"policy"`              // text; "" if statements were refused
-	Customers   string               `json:"customers,omitempty"` // text of the file of customers
-	Remarks     []string             `json:"remarks"`
-	Notes       []routers.Problem    `json:"notes"` // statements with another effect in the policy
-	Conversions []routers.Conversion `json:"conversions"`
-	Refused     []routers.Problem    `json:"refused"`
-	Omitted     []routers.Problem    `json:"omitted"` // with --lossy
-	Skipped     []routers.Problem    `json:"skipped"` // statements outside of policies
+	From        string                    `json:"from"`                // dialect
+	Source      string                    `json:"source"`              // file or interface
+	Name        string                    `json:"name"`                // of the policy in the configuration
+	Policy      string                    `json:"policy"`              // text; "" if statements were refused
+	Customers   string                    `json:"customers,omitempty"` // text of the file of customers
+	Remarks     []string                  `json:"remarks"`
+	Notes       []routers.Problem         `json:"notes"` // statements with another effect in the policy
+	Conversions []policywriter.Conversion `json:"conversions"`
+	Refused     []routers.Problem         `json:"refused"`
+	Omitted     []routers.Problem         `json:"omitted"` // with --lossy
+	Skipped     []routers.Problem         `json:"skipped"` // statements outside of policies
 }
 
 func newImport(s cli.Streams) *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
-		Use:     "import --from DIALECT FILE",
+		Use:     "import [--from DIALECT] FILE",
 		GroupID: "plan",
 		Short:   "Turn the configuration of a router, or of tc, into a policy",
 		Long: `Read policers, shapers, classes and queues from a configuration, and print them
 as a policy. Each line has a comment: the line and the statement it was made
-from, and how its value was converted. FILE - is standard input.
+from, and how its value was converted. FILE - is standard input. Without --from the
+language is that of the first statement that only one language has.
 
 From libreqos, FILE is network.json. ShapedDevices.csv must be beside it, and -o
 is needed: the customers are written to a file beside the policy, with .csv.
 
 If a statement cannot be expressed in a policy, print it with its line and the
-reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
+reason, write no policy and exit with 1. With --lossy, omit it and continue.
+
+--explain prints the values that statements leave out, by platform, with the
+guides from which they are.`,
 		Example: `  shaper import --from cisco docs/edge.cfg -o edge.yaml
   shaper check edge.yaml`,
-		Args: cli.OneArg("configuration"),
-		RunE: func(_ *cobra.Command, args []string) error { return f.run(s, args[0]) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.explain {
+				return cli.NoArgs(cmd, args)
+			}
+			return cli.OneArg("configuration")(cmd, args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if f.explain {
+				return f.explainDefaults(s)
+			}
+			return f.run(s, args[0])
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "the language of FILE is `DIALECT`: "+listed(routers.ImportNames()))
@@ -68,6 +84,9 @@ reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
 		"the interface has `RATE`, such as 1gbit: needed for rates in percent and for shares of the bandwidth")
 	flags.StringVar(&f.length, "length", "",
 		"the router counts packet lengths by `RULE`: l3, l2 or l1 (default l3)")
+	flags.StringVar(&f.platform, "platform", "",
+		"values that statements leave out are those of `PLATFORM` (default as the configuration shows; --explain lists them)")
+	flags.BoolVar(&f.explain, "explain", false, "print the defaults of platforms, and exit")
 	flags.BoolVar(&f.lossy, "lossy", false, "omit statements that a policy cannot express, and exit with 0")
 	flags.BoolVar(&f.verbose, "verbose", false,
 		"print the statements that are skipped because they are outside of policies")
@@ -76,6 +95,9 @@ reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
 	flags.StringVarP(&f.out, "output", "o", "", "write the policy to `FILE`")
 	return cmd
 }
+
+// lengthBases are the values of --length.
+var lengthBases = map[string]dataplane.LengthBase{"l3": dataplane.L3, "l2": dataplane.L2, "l1": dataplane.L1}
 
 // listed joins words for a sentence.
 func listed(words []string) string {
@@ -88,23 +110,15 @@ func listed(words []string) string {
 
 func (f *importFlags) run(s cli.Streams, path string) error {
 	defer cli.Interrupted.AllowExit()()
-	importer := routers.From(f.from)
-	switch {
-	case f.from == "":
-		return cli.Usagef("--from is missing: want %s", listed(routers.ImportNames()))
-	case importer == nil:
-		return cli.Usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
-	case !slices.Contains([]string{"", "l3", "l2", "l1"}, f.length):
-		return cli.Usagef("--length %q: want l3, l2 or l1", f.length)
-	case routers.Pair(importer) != "" && (f.out == "" || f.out == "-" || path == "-"):
-		return cli.Usagef("--from %s reads %s beside the file, and writes two files: give the file by name, and -o",
-			f.from, routers.Pair(importer))
-	case routers.Pair(importer) != "" && customersBeside(f.out) == f.out:
-		return cli.Usagef("-o %s is the name of the file of customers: choose another for the policy", f.out)
-	case f.out == "-" && f.json:
-		return cli.Usagef("only one of -o - and --json can write to standard output")
+	if err := f.check(path); err != nil {
+		return err
 	}
-	var o routers.Options
+	source, err := f.source(s, path)
+	if err != nil {
+		return err
+	}
+	importer := routers.From(f.from)
+	o := routers.Options{Platform: f.platform}
 	if f.link != "" {
 		link, err := policyfile.ParseRate(f.link)
 		if err == nil && link == (meter.Rate{Period: link.Period}) {
@@ -114,10 +128,6 @@ func (f *importFlags) run(s cli.Streams, path string) error {
 			return cli.Usagef("--link: %w", err)
 		}
 		o.Link = link
-	}
-	source, err := f.read(s, path)
-	if err != nil {
-		return err
 	}
 	if name := routers.Pair(importer); name != "" {
 		path := filepath.Join(filepath.Dir(path), name)
@@ -132,7 +142,79 @@ func (f *importFlags) run(s cli.Streams, path string) error {
 	if err == nil {
 		return f.write(s, source, in)
 	}
-	return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
+	return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source))
+}
+
+// check checks the flags; those that depend on the language if it is known.
+func (f *importFlags) check(path string) error {
+	importer := routers.From(f.from)
+	_, known := lengthBases[f.length]
+	switch {
+	case f.from != "" && importer == nil:
+		return cli.Usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
+	case !known && f.length != "":
+		return cli.Usagef("--length %q: want l3, l2 or l1", f.length)
+	case f.out == "-" && f.json:
+		return cli.Usagef("only one of -o - and --json can write to standard output")
+	case importer == nil:
+		return nil
+	case routers.Pair(importer) != "" && (f.out == "" || f.out == "-" || path == "-"):
+		return cli.Usagef("--from %s reads %s beside the file, and writes two files: give the file by name, and -o",
+			f.from, routers.Pair(importer))
+	case routers.Pair(importer) != "" && customersBeside(f.out) == f.out:
+		return cli.Usagef("-o %s is the name of the file of customers: choose another for the policy", f.out)
+	}
+	switch platforms := routers.Platforms(f.from); {
+	case f.platform == "" || slices.Contains(platforms, f.platform):
+		return nil
+	case platforms == nil:
+		return cli.Usagef("--platform: %s has no platforms with different defaults", f.from)
+	default:
+		return cli.Usagef("--platform %q: want %s", f.platform, listed(platforms))
+	}
+}
+
+// source reads the configuration, and finds out its language if the flags do not say it.
+func (f *importFlags) source(s cli.Streams, path string) (routers.Source, error) {
+	source, err := f.read(s, path)
+	if err != nil || f.from != "" {
+		return source, err
+	}
+	if f.from = routers.Guess(source.Text); f.from == "" {
+		return source, cli.Usagef("%s: --from is missing, and the language is not recognized: want %s", source.Name,
+			listed(routers.ImportNames()))
+	}
+	fmt.Fprintf(s.Err, "shaper: note: %s: read as %s (--from)\n", source.Name, f.from)
+	return source, f.check(path)
+}
+
+// explainDefaults prints the table of defaults, by platform.
+func (f *importFlags) explainDefaults(s cli.Streams) error {
+	rows := []routers.Default{}
+	for _, language := range routers.ImportNames() {
+		if f.from == "" || f.from == language {
+			rows = append(rows, routers.Defaults(language)...)
+		}
+	}
+	if f.json {
+		return say.WriteJSON(s.Out, rows)
+	}
+	var t strings.Builder
+	for i, r := range rows {
+		if i == 0 || r.Language != rows[i-1].Language || r.Platform != rows[i-1].Platform {
+			fmt.Fprintf(&t, "\n--from %s", r.Language)
+			if r.Platform != "" {
+				fmt.Fprintf(&t, " --platform %s: %s", r.Platform, r.Models)
+			}
+			t.WriteString("\n")
+		}
+		fmt.Fprintf(&t, "  %-19s %-16s %s\n", r.Statement, r.Parameter, r.Rule)
+		if i+1 == len(rows) || r.Source != rows[i+1].Source || r.Platform != rows[i+1].Platform {
+			fmt.Fprintf(&t, "    source: %s\n", r.Source)
+		}
+	}
+	_, err := io.WriteString(s.Out, strings.TrimPrefix(t.String(), "\n"))
+	return err
 }
 
 // read returns the configuration: a file, standard input, or that of an interface.
@@ -167,13 +249,13 @@ const maxConfiguration = 64 << 20
 func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Import) error {
 	draft, problems, err := in.Pick(f.name)
 	if err != nil {
-		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
+		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source))
 	}
 	f.reportSkipped(s, source, in)
 	none := []routers.Problem{}
 	result := importJSON{
 		From: f.from, Source: source.Name, Name: draft.Name,
-		Remarks: append([]string{}, draft.Remarks...), Conversions: []routers.Conversion{},
+		Remarks: append([]string{}, draft.Remarks...), Conversions: []policywriter.Conversion{},
 		Notes: append(none, draft.Notes...), Refused: none, Omitted: none,
 		Skipped: append(none, in.Skipped...),
 	}
@@ -187,14 +269,18 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	}
 	result.Omitted = append(none, problems...)
 	if f.length != "" {
-		draft.Length = f.length
+		draft.Policy.Length = dataplane.LengthRule{Base: lengthBases[f.length]}
 	}
+	customers := ""
 	if draft.Customers != "" {
-		draft.CustomersFile = filepath.Base(customersBeside(f.out))
+		customers = filepath.Base(customersBeside(f.out))
 	}
 	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name,
 		draft.Name)
-	rendered := draft.Render(title)
+	rendered, err := draft.Render(title, customers)
+	if err != nil {
+		return fmt.Errorf("%s: %w", source.Name, err)
+	}
 	for _, err := range errorsAt(source, draft.Notes) {
 		fmt.Fprintf(s.Err, "shaper: note: %s\n", say.Printable(err.Error()))
 	}
@@ -266,7 +352,7 @@ func (f *importFlags) reportSkipped(s cli.Streams, source routers.Source, in *ro
 
 // compileImported compiles an imported policy. Problems have the line of the configuration.
 func compileImported(
-	draft *routers.Draft, r *routers.Rendered,
+	draft *routers.Draft, r *policywriter.Text,
 ) (policy *policyfile.Compiled, problems []routers.Problem) {
 	if len(draft.Classes) == 0 {
 		return nil, []routers.Problem{{Reason: "nothing is left that a policy can express"}}

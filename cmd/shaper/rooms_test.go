@@ -73,8 +73,10 @@ check: meter shared queue dataplane compiled calendar policyfile say lint cli | 
 diff: meter queue dataplane compiled replay calendar policyfile say | tests: policytest
 
 # routers
-routers: meter unsaid marker queue dataplane pattern policyfile | tests: diff tc policytest
-tc: meter unsaid queue dataplane pattern policyfile routers | tests: compiled nettest
+form:
+policywriter: meter unsaid queue dataplane pattern say | tests: policytest policyfile diff
+routers: meter unsaid marker queue dataplane pattern policywriter form | tests: policyfile diff tc policytest
+tc: meter unsaid queue dataplane pattern policyfile policywriter routers | tests: compiled nettest
 
 # captures
 bins:
@@ -110,7 +112,7 @@ serve: dataplane kernel watch policyfile say cli changes live control metrics st
 
 # command
 shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output
-	changes policyfile say lint cli check diff routers tc decisions episodes explain annotate report
+	changes policyfile say lint cli check diff policywriter routers tc decisions episodes explain annotate report
 	summary compare advise simulate budgets live control stats process detach reload remote serve | tests: queue kernel tap
 	storetest nettest oracle chrome
 

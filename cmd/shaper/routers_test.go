@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
@@ -54,7 +55,10 @@ func TestImportErrors(t *testing.T) {
 		{"--from cisco -", "policy-map P\n class class-default\n  police cir 2000 pir 1000\n", cli.ExitFailed, "standard input:3: pir 1kbit is below CIR 2kbit", ""},
 		{"--from cisco none.cfg", "", cli.ExitFailed, `configuration "none.cfg": no such file`, ""},
 		{"--from mikrotik -", good, cli.ExitUsage, `--from "mikrotik": want`, ""},
-		{"-", good, cli.ExitUsage, "--from is missing", ""},
+		{"-", good, cli.ExitDone, "read as cisco (--from)", "rate: 8kbit"},
+		{"-", "hello\n", cli.ExitUsage, "--from is missing, and the language is not recognized", ""},
+		{"--from cisco --platform junos -", good, cli.ExitUsage, `--platform "junos": want ios, nx-os, ios-xr or eos`, ""},
+		{"--platform ios -", "set firewall policer p then discard\n", cli.ExitUsage, "junos has no platforms", ""},
 		{"--from cisco", "", cli.ExitUsage, "want one configuration", ""},
 		{"--from libreqos network.json", "", cli.ExitUsage, "reads ShapedDevices.csv beside the file, and writes two files", ""},
 		{"--from libreqos - -o x.yaml", "", cli.ExitUsage, "give the file by name", ""},
@@ -168,7 +172,7 @@ func TestImportJSON(t *testing.T) {
 		}
 		var got map[string]json.RawMessage
 		var policy string
-		var conversions []routers.Conversion
+		var conversions []policywriter.Conversion
 		err := json.Unmarshal([]byte(out), &got)
 		if err == nil {
 			err = errors.Join(json.Unmarshal(got["policy"], &policy),

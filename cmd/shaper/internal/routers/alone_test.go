@@ -124,12 +124,22 @@ func (e *edge) back(t *testing.T, text string) *dataplane.Policy {
 		t.Errorf("import: %v: %v", err, problems)
 		return nil
 	}
-	f, err := policyfile.Load("p", []byte(d.Render("imported").Text))
+	f, err := policyfile.Load("p", []byte(rendered(t, d)))
 	if err != nil {
 		t.Errorf("import: %v", err)
 		return nil
 	}
 	return f.Policy
+}
+
+// rendered returns a draft as a policy file.
+func rendered(t *testing.T, d *routers.Draft) string {
+	t.Helper()
+	out, err := d.Render("imported", "")
+	if err != nil {
+		t.Fatalf("%s: %v", d.Name, err)
+	}
+	return out.Text
 }
 
 // fileOf returns a policy as the file of a policy.

@@ -20,7 +20,7 @@ func samples() map[string]string {
 		"h3c":   "car cir 64 red remark-dscp-pass ef",
 		"junos": "policer p { if-exceeding { bandwidth-limit 1m; burst-size-limit 15k; } then discard; }",
 	} {
-		list[name] = statement(name, text)
+		list[name] = framed(name, text)
 	}
 	return list
 }
@@ -29,7 +29,7 @@ func samples() map[string]string {
 func TestGuess(t *testing.T) {
 	t.Parallel()
 	for is, text := range samples() {
-		if got := guess(text); got != is {
+		if got := Guess(text); got != is {
 			t.Errorf("got %q, want %s:\n%s", got, is, text)
 		}
 		for _, as := range ImportNames() {
@@ -40,7 +40,7 @@ func TestGuess(t *testing.T) {
 			if err == nil || as == is {
 				continue
 			}
-			if got := Misread(err, as, text).Error(); !strings.Contains(got, "it looks like "+is) {
+			if got := Misread(err, as, Source{Text: text}).Error(); !strings.Contains(got, "it looks like "+is) {
 				t.Errorf("%s as %s: %s", is, as, got)
 			}
 		}
@@ -73,6 +73,16 @@ func TestHalf(t *testing.T) {
 	}
 }
 
+// rendered returns a draft as a policy file.
+func rendered(t *testing.T, d *Draft) string {
+	t.Helper()
+	out, err := d.Render("imported", "")
+	if err != nil {
+		t.Fatalf("%s: %v", d.Name, err)
+	}
+	return out.Text
+}
+
 // checkImport imports a text, with a link rate, and compiles each draft without problems. The
 // compiler may reject values, such as a burst of 0.
 func checkImport(t *testing.T, name, text string) (drafts, problems int) {
@@ -83,7 +93,7 @@ func checkImport(t *testing.T, name, text string) (drafts, problems int) {
 	}
 	for _, d := range in.Drafts {
 		problems += len(d.Problems)
-		out := d.Render("x").Text
+		out := rendered(t, d)
 		if len(d.Classes) == 0 {
 			continue
 		}
@@ -141,11 +151,11 @@ func TestRealFiles(t *testing.T) {
 			return err
 		}
 		text := string(raw)
-		is := guess(text)
+		is := Guess(text)
 		if From(is) == nil || len(raw) > 1<<20 {
 			return nil
 		}
-		lines, err := ReadLines(text)
+		lines, err := ReadLines(text, nil)
 		if err != nil {
 			return nil
 		}
@@ -157,8 +167,13 @@ func TestRealFiles(t *testing.T) {
 		checkImport(t, is, text)
 		said := map[int]bool{}
 		for _, d := range in.Drafts {
-			for _, line := range d.Render("").lines {
-				said[line] = true
+			out, err := d.Render("", "")
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+				continue
+			}
+			for _, c := range out.Conversions {
+				said[c.Line] = true
 			}
 		}
 		named := map[int]bool{}

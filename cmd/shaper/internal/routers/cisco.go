@@ -1,17 +1,27 @@
 package routers
 
 import (
+	"cmp"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 func init() { All["cisco"] = cisco{} }
 
-// cisco is the modular QoS command line (MQC) of IOS, IOS XE, NX-OS and EOS, as in the running
+// cisco is the modular QoS command line (MQC) of IOS, IOS XE, IOS XR, NX-OS and EOS, as in the running
 // configuration or in show policy-map.
 type cisco struct{}
+
+// ciscoPrompt is RP/0/RSP0/CPU0:router(config-pmap-c)# or switch#.
+var ciscoPrompt = pattern.Lazy(`^\s*[\w./:@-]+(?:\((?P<level>config[\w-]*)\))?[#>] ?`)
 
 // ciscoConfig holds the parts of a configuration, by name.
 type ciscoConfig struct {
@@ -19,7 +29,9 @@ type ciscoConfig struct {
 	in        *Import
 	policies  []*ciscoPolicy
 	byName    map[string]*ciscoPolicy
+	cars      []*ciscoCAR
 	children  map[string]bool // names of policies inside classes of others
+	platform  string          // that the configuration shows, or ""
 	classMaps map[string]*ciscoClassMap
 	lists     map[string]*ciscoList
 }
@@ -54,6 +66,7 @@ func (cisco) Import(src Source) (*Import, error) {
 	for _, p := range c.policies {
 		c.importPolicy(p)
 	}
+	c.importCARs()
 	return c.in, nil
 }
 
@@ -93,12 +106,13 @@ func (p *ciscoPolicy) add(c *ciscoClass) {
 // readCisco splits a configuration into its parts. Blocks are recognized by their keywords,
 // because outputs of show commands and excerpts have any indentation.
 func readCisco(src Source) (*ciscoConfig, error) {
-	lines, err := ReadLines(src.Text)
+	lines, err := ReadLines(src.Text, ciscoPrompt)
 	if err != nil {
 		return nil, err
 	}
 	r := &ciscoReader{ciscoConfig: newCiscoConfig(src)}
 	for _, l := range lines {
+		r.findPlatform(l)
 		r.read(l)
 	}
 	return &r.ciscoConfig, nil
@@ -111,6 +125,7 @@ type ciscoReader struct {
 	class    *ciscoClass
 	classMap *ciscoClassMap
 	list     *ciscoList
+	device   Line // the interface
 	other    bool // a block without meters and queues
 	indent   int  // of the first line of the block
 }
@@ -120,10 +135,14 @@ func (r *ciscoReader) leave() {
 }
 
 func (r *ciscoReader) read(l Line) {
-	if strings.HasPrefix(l.Words[0], "!") || strings.EqualFold(l.Text(), "end") {
+	if strings.HasPrefix(l.Words[0], "!") || l.is("end") {
 		if l.Indent == 0 {
 			r.leave()
 		}
+		return
+	}
+	if l.is("end-policy-map") || l.is("end-class-map") { // IOS XR
+		r.leave()
 		return
 	}
 	if r.begins(l) {
@@ -134,8 +153,10 @@ func (r *ciscoReader) read(l Line) {
 	case r.other && inside:
 	case r.policy != nil && r.policyLine(l, inside):
 		return
-	case r.classMap != nil && (l.Has("match") || l.Has("description")):
-		r.classMap.lines = append(r.classMap.lines, l)
+	case r.classMap != nil && (inside || l.Has("match")):
+		if !l.Has("description") {
+			r.classMap.lines = append(r.classMap.lines, l)
+		}
 		return
 	case r.list != nil && r.list.add(l, inside):
 		return
@@ -143,18 +164,54 @@ func (r *ciscoReader) read(l Line) {
 		r.leave()
 		r.indent = l.Indent
 	}
-	outside := func(reason string) {
-		r.in.Problems = append(r.in.Problems, Problem{Line: l.Number, Text: l.Text(), Reason: reason})
+	if !inside {
+		r.device = Line{}
+	}
+	if l.Has("interface") {
+		r.device = l
 	}
 	switch {
-	case l.Has("rate-limit"):
-		outside("CAR is another algorithm: its extended burst drops at random, and no meter of a policy does that")
-		return
-	case l.Has("police"):
-		outside("it belongs to no policy-map")
-		return
+	case l.Has("rate-limit") && r.device.Words != nil:
+		r.cars = append(r.cars, &ciscoCAR{device: strings.Join(r.device.Words[1:], " "), line: l})
+	case ciscoLimit().MatchString(l.Text()):
+		r.in.Problems = append(r.in.Problems, l.problem("%s", outsideReason))
+	default:
+		r.in.Skip(l)
 	}
-	r.in.Skip(l)
+}
+
+// outsideReason is the reason for limits outside of policies.
+const outsideReason = "it limits packets outside of a policy, and is not imported"
+
+// ciscoLimit matches statements outside of policy maps that limit, shape or queue packets.
+var ciscoLimit = pattern.Lazy(`(?i)^(?:no )?(?:` + strings.Join([]string{
+	`police`, `rate-limit`, `traffic-shape`, `storm-control`, `srr-queue`, `wrr-queue`, `priority-queue`,
+	`priority-group`, `custom-queue-list`, `random-detect`, `fair-queue`, `shape`, `queue-limit`,
+	`bandwidth (?:percent|remaining|guaranteed)`, `priority strict`, `mls (?:rate-limit|qos aggregate-policer|qos srr-queue)`,
+	`qos (?:shared-policer|aggregate-policer)`, `(?:platform|hardware) (?:rate-limiter|qos)`,
+	`hardware access-list .* rate-limit`,
+	`frame-relay (?:traffic-shaping|traffic-rate|cir|bc|be|mincir|fair-queue)`, `map-class frame-relay`,
+	`ip (?:rsvp bandwidth|multicast rate-limit)`, `lpts pifib hardware police`, `flow \S+ rate`, `switchport block`,
+}, "|") + `)\b`)
+
+// ciscoPlatforms are statements of one platform only.
+var ciscoPlatforms = []struct {
+	name string
+	sign func() *regexp.Regexp
+}{
+	{"ios-xr", pattern.Lazy(`(?i)^end-(?:policy|class)-map$|^!! IOS XR|^ipv4 access-list |^police .*\bpeak-(?:rate|burst) `)},
+	{"eos", pattern.Lazy(`(?i)^police .*\bburst-size |^policy-map type quality-of-service |^class built-in |^! device: .*EOS`)},
+	{"nx-os", pattern.Lazy(
+		`(?i)^police .*\b(?:conform|exceed|violate) |^policy-map type (?:qos|queuing) |^feature |^vdc |^shape [kmg]?bps `)},
+}
+
+// findPlatform finds out the platform by the first statement that only one has.
+func (r *ciscoReader) findPlatform(l Line) {
+	for _, p := range ciscoPlatforms {
+		if r.platform == "" && p.sign().MatchString(l.Text()) {
+			r.platform = p.name
+		}
+	}
 }
 
 // begins reads the first line of a block.
@@ -174,7 +231,7 @@ func (r *ciscoReader) begins(l Line) bool {
 			r.in.Skip(l)
 			return true
 		}
-		name := rest(a)
+		name := r.name(l, a)
 		if r.policy = r.byName[name]; r.policy == nil { // a policy map can be continued
 			r.policy = &ciscoPolicy{name: name, line: l}
 			r.addPolicy(r.policy)
@@ -191,7 +248,7 @@ func (r *ciscoReader) begins(l Line) bool {
 			r.in.Skip(l)
 			return true
 		}
-		name := rest(a)
+		name := r.name(l, a)
 		if r.classMap = r.classMaps[name]; r.classMap == nil {
 			r.classMap = m
 			r.classMaps[name] = m
@@ -210,10 +267,12 @@ func (*ciscoReader) blockType(a *args) string {
 	return strings.ToLower(a.next())
 }
 
-// rest reads all remaining words as a name. Names have no blanks, except in outputs of show.
-func rest(a *args) string {
-	name := strings.Join(a.words, " ")
-	a.words = nil
+// name reads a name, which is the last word of a line.
+func (r *ciscoReader) name(l Line, a *args) string {
+	name := a.next()
+	if err := a.unread(); err != nil {
+		r.in.Problems = append(r.in.Problems, l.problem("%v", err))
+	}
 	return name
 }
 
@@ -229,7 +288,7 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 		name := strings.TrimSuffix(a.next(), ",")
 		if err := a.unread(); err != nil {
 			r.in.Problems = append(r.in.Problems,
-				Problem{Line: l.Number, Text: l.Text(), Reason: err.Error()})
+				l.problem("%v", err))
 		}
 		if r.class = r.policy.byName[name]; r.class == nil {
 			r.class = &ciscoClass{name: name, line: l}
@@ -262,16 +321,32 @@ func (c *ciscoConfig) importPolicy(p *ciscoPolicy) {
 	d := c.in.Draft(p.name, p.line.Number)
 	d.Remark("class-default and match any also take packets that are not IP on the router. Here these pass.")
 	d.Remark("Most Cisco routers count the Ethernet header too. If yours does, import with --length l2.")
+	d.Remark("Read as a configuration of %s.", c.platformName())
 	d.Part = c.children[p.name]
 	b := &ciscoBuilder{ciscoConfig: c, Options: c.Options, draft: d}
 	if rate, line, child := b.parent(p); child != nil {
-		b.link, b.linkLine, b.linkEntry = rate, line, NewEntry(linkName, line.Number, "%s", line.Text())
-		b.Link = meter.BitRate(rate) // percentages in the child are of this rate
+		b.link = b.newLink(rate, line, line.Text())
+		b.Link = b.link.Rate // percentages in the child are of this rate
 		p = child
 	} else if bits, ok := c.Link.Bits(); ok && bits > 0 {
-		b.link, b.linkEntry = bits, NewEntry(linkName, 0, "--link")
+		b.link = b.newLink(bits, Line{}, "--link")
 	}
 	b.policy(p)
+}
+
+// platformOf returns the platform: as said, or as a statement shows, or else IOS.
+func (c *ciscoConfig) platformOf() string { return cmp.Or(c.Platform, c.platform, "ios") }
+
+func (c *ciscoConfig) platformName() string {
+	return fmt.Sprintf("%s (--platform %s)", platformNames[c.platformOf()], c.platformOf())
+}
+
+// newLink returns a link.
+func (b *ciscoBuilder) newLink(rate int64, line Line, comment string) *dataplane.Link {
+	l := &dataplane.Link{Name: linkName, Rate: meter.BitRate(rate)}
+	b.linkLine = line
+	b.draft.From(l, "", line, "%s", comment)
+	return l
 }
 
 // linkName is the name of the link in imported policies.
@@ -292,17 +367,16 @@ func (c *ciscoConfig) findChildren() {
 
 // childOf returns the name of the policy in a service-policy statement.
 func childOf(l Line) (string, bool) {
-	a := &args{l.Words}
-	if a.take("service-policy") == "" {
+	v, err := serviceForm().Match(l.Words)
+	if err != nil {
 		return "", false
 	}
-	if a.take("type") != "" {
-		a.next()
-	}
-	a.take("input", "output")
-	name := a.next()
-	return name, name != "" && a.done()
+	return v.Get("name").(string), true
 }
+
+var serviceForm = sync.OnceValue(func() *form.Form {
+	return form.Parse("service-policy [type <word>] [input | output] <word:name>", ciscoKinds)
+})
 
 // parent returns the child of a policy which shapes all traffic, and the rate with its line.
 func (b *ciscoBuilder) parent(p *ciscoPolicy) (rate int64, line Line, child *ciscoPolicy) {
@@ -315,10 +389,11 @@ func (b *ciscoBuilder) parent(p *ciscoPolicy) (rate int64, line Line, child *cis
 		}
 		if l.Has("shape") {
 			line = l
-			var err error
-			if rate, err = b.shapeRate(l); err != nil {
+			parts := &ciscoParts{ciscoBuilder: b}
+			if err := ciscoStatements.read(parts, l); err != nil {
 				return 0, line, nil // the policy is imported without its child, which reports the error
 			}
+			rate = parts.rate
 		}
 	}
 	if rate == 0 {

@@ -1,29 +1,33 @@
 package routers
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // ciscoBuilder makes the draft of one policy map.
 type ciscoBuilder struct {
 	*ciscoConfig
-	Options   // with the parent's rate for percentages
-	draft     *Draft
-	link      int64 // bit/s; 0: unknown
-	linkLine  Line  // of the parent's shape statement
-	linkEntry *Entry
-	queues    []*ciscoQueue
+	Options  // with the parent's rate for percentages
+	draft    *Draft
+	link     *dataplane.Link  // nil: the rate is unknown
+	rest     *dataplane.Queue // of class-default on the link
+	linkLine Line             // of the parent's shape statement
+	queues   []*ciscoQueue
 }
 
 // ciscoParts are the statements of a class, translated.
 type ciscoParts struct {
+	*ciscoBuilder
 	police *ciscoPolice
-	marks  map[string]string
+	marks  []dataplane.Mark
 	drop   *Line
 	shape  *Line
 	rate   int64
@@ -32,18 +36,156 @@ type ciscoParts struct {
 
 // ciscoQueue is the queue of a class.
 type ciscoQueue struct {
-	entry    *Entry
+	queue    *dataplane.Queue
 	line     Line // of bandwidth, or of priority
 	kind     string
 	weight   int64
 	priority int // -1: none
-	limit    string
+	limit    func(*dataplane.Queue)
 	limitAt  Line
 	fair     *Line
 	isRated  bool
 }
 
 func (q *ciscoQueue) onLink() bool { return q.kind != "" || q.priority >= 0 }
+
+// ciscoStatements are the statements of a class of a policy map.
+var ciscoStatements = newReader(ciscoKinds,
+	statement[*ciscoParts]{
+		"police [rate | cir] <rate:cir> [<burst:bc> [<burst:be>]]" +
+			" {(bc | burst | burst-size) <burst:bc> | (pir | peak-rate) <rate:pir> | (be | peak-burst) <burst:be>}" +
+			" [<action>] [<color> <action>...]...", (*ciscoParts).readPolice,
+	},
+	refused[*ciscoParts]("police [cir | rate] <rate> (bc | burst-size) <burst> action set (drop-precedence | dscp) <word>...",
+		"the algorithm of EOS for two rates is not documented"),
+	refused[*ciscoParts]("police (aggregate | flow) <word>...", "a policer of several classes or of flows is not supported"),
+	refused[*ciscoParts]("police <word>... account <word>...", accountReason),
+	statement[*ciscoParts]{"<color> <action>...", (*ciscoParts).readActions},
+	refused[*ciscoParts]("(conform-color | exceed-color) <word>...", "color-aware policing by class is not supported"),
+	statement[*ciscoParts]{"set [ip] dscp <dscp>", setting(dataplane.DSCP)},
+	statement[*ciscoParts]{"set cos <0-7>", setting(dataplane.PCP)},
+	statement[*ciscoParts]{"set mpls (experimental | exp) topmost <0-7>", setting(dataplane.MPLSTC)},
+	refused[*ciscoParts]("set [ip] precedence <word>", precedenceReason),
+	refused[*ciscoParts]("set (qos-group | discard-class | drop-precedence | traffic-class) <word>", internalReason),
+	refused[*ciscoParts]("set mpls (experimental | exp) [imposition] <0-7>", impositionReason),
+	refused[*ciscoParts]("set (dscp | cos) (cos | dscp | qos-group) [table <word>]", "only a fixed value can be set"),
+	statement[*ciscoParts]{"drop", func(p *ciscoParts, l Line, _ form.Values) error { p.drop = &l; return nil }},
+	statement[*ciscoParts]{"shape [average | rate] <rate> [[bc] <burst> [[be] <burst>]]", (*ciscoParts).readShape},
+	statement[*ciscoParts]{"cir <rate> {bc <burst> | be <burst>}", (*ciscoParts).readShape}, // show policy-map
+	without[*ciscoParts]("average rate traffic shaping"),
+	refused[*ciscoParts]("shape peak <word>...", "shape peak adds the excess burst in each interval: a queue has one rate"),
+	refused[*ciscoParts]("shape <word>... account <word>...", accountReason),
+	statement[*ciscoParts]{"bandwidth [remaining:share] [percent:share | ratio:share] <number>" +
+		" [percent:share | %:share | kbps:unit | mbps:unit | gbps:unit]", (*ciscoParts).readBandwidth},
+	statement[*ciscoParts]{"priority [level <number>]", (*ciscoParts).readPriority},
+	refused[*ciscoParts]("priority (percent | <number> | <rate> | level <number> <word>) [<word>...]", "the router polices it only while the interface is congested: a policy has no such meter, so use police"),
+	statement[*ciscoParts]{"queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit]", (*ciscoParts).readLimit},
+	refused[*ciscoParts]("queue-limit (dscp | cos | precedence | qos-group | discard-class | atm) <word>...", "only one limit for all packets is supported"),
+	statement[*ciscoParts]{"fair-queue", func(p *ciscoParts, l Line, _ form.Values) error {
+		p.queue.fair = &l
+		return nil
+	}},
+	refused[*ciscoParts]("random-detect [<word>...]", "WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue"),
+	refused[*ciscoParts]("service-policy <word>...", "a policy inside a class is supported only if class-default shapes everything and has no other statements"),
+	without[*ciscoParts]("exit"),
+	without[*ciscoParts]("count"), // NX-OS and EOS: counters
+)
+
+const burstReason = "the router sends a burst at once, and a queue of a policy sends packet by packet at its rate"
+
+const accountReason = "account adds bytes to the length of packets: set length in the policy"
+
+// setting marks all packets of a class.
+func setting(f dataplane.Field) func(*ciscoParts, Line, form.Values) error {
+	return func(p *ciscoParts, _ Line, v form.Values) error {
+		p.marks = setMark(p.marks, dataplane.Mark{Field: f, Value: v[0].Value.(uint32)})
+		return nil
+	}
+}
+
+// statements translates the statements of a class one by one.
+func (b *ciscoBuilder) statements(c *ciscoClass) *ciscoParts {
+	p := &ciscoParts{ciscoBuilder: b, queue: &ciscoQueue{priority: -1}}
+	for _, l := range c.lines {
+		if err := ciscoStatements.read(p, l); err != nil {
+			b.draft.Cannot(l, "%v", err)
+		}
+	}
+	return p
+}
+
+// readShape reads the rate of a shaper.
+func (p *ciscoParts) readShape(l Line, v form.Values) error {
+	rate := v[0].Value.(ciscoRate)
+	p.shape = &l
+	if rate.packets {
+		return errors.New("shaping in packets is not supported")
+	}
+	a, err := rate.of(p.Link)
+	p.rate = a.value
+	if err == nil && len(v) > 1 && p.draft != nil {
+		p.draft.Note(l, "burst %s: %s", strings.Join(v[1].Words, " "), burstReason)
+	}
+	return err
+}
+
+// readBandwidth reads a guaranteed share.
+func (p *ciscoParts) readBandwidth(l Line, v form.Values) error {
+	n := v.Get("number").(int64)
+	if n == 0 || n > 1e9 {
+		return errors.New("its share is not understood")
+	}
+	q := p.queue
+	if unit, ok := v.Get("unit").(string); ok {
+		n *= rateUnits[unit] / 1000
+	}
+	var kind []string
+	for _, x := range v {
+		if x.Name == "share" {
+			kind = append(kind, strings.ReplaceAll(x.Value.(string), "%", "percent"))
+		}
+	}
+	if len(kind) == 1 && kind[0] == "remaining" {
+		return errors.New("percent or ratio is missing")
+	}
+	q.line, q.weight, q.kind = l, n, cmp.Or(strings.Join(kind, " "), "kbps")
+	return nil
+}
+
+func (p *ciscoParts) readPriority(l Line, v form.Values) error {
+	level := int64(1)
+	if n := v.Get("number"); n != nil {
+		level = n.(int64)
+	}
+	if level < 1 || level > 7 {
+		return errors.New("its level is not understood")
+	}
+	p.queue.line, p.queue.priority = l, int(level)-1
+	return nil
+}
+
+// readLimit reads queue-limit.
+func (p *ciscoParts) readLimit(l Line, v form.Values) error {
+	n := v.Get("number").(int64)
+	if n == 0 {
+		return errors.New("a limit of 0 is not supported")
+	}
+	p.queue.limitAt = l
+	unit, _ := v.Get("unit").(string)
+	p.queue.limit = func(q *dataplane.Queue) {
+		switch unit {
+		case "ms":
+			q.Time = time.Duration(n) * time.Millisecond
+		case "us":
+			q.Time = time.Duration(n) * time.Microsecond
+		case "bytes":
+			q.Bytes = n
+		default:
+			q.Packets = n
+		}
+	}
+	return nil
+}
 
 // policy adds all classes of a policy map.
 func (b *ciscoBuilder) policy(p *ciscoPolicy) {
@@ -53,7 +195,7 @@ func (b *ciscoBuilder) policy(p *ciscoPolicy) {
 		parts = append(parts, b.statements(c))
 		linked = linked || parts[len(parts)-1].queue.onLink()
 	}
-	if linked && b.link == 0 {
+	if linked && b.link == nil {
 		b.draft.Cannot(p.line,
 			"its classes share the bandwidth of the interface: give --link, such as --link 1gbit")
 		linked = false
@@ -70,11 +212,7 @@ func (b *ciscoBuilder) policy(p *ciscoPolicy) {
 	}
 	if linked {
 		b.shares()
-		b.linkEntry.Set("rate", BitRate(b.link), b.linkLine.Number, "")
-		b.draft.Links = append(b.draft.Links, b.linkEntry)
-	}
-	for _, q := range b.queues {
-		b.draft.Queues = append(b.draft.Queues, q.entry)
+		b.draft.Policy.Links = append(b.draft.Policy.Links, b.link)
 	}
 }
 
@@ -89,195 +227,7 @@ func (b *ciscoBuilder) endsWithAll(p *ciscoPolicy) bool {
 		return false
 	}
 	when, err := b.classMatch(p.classes[len(p.classes)-1].name)
-	return err == nil && len(when) == 1 && len(when[0]) == 0
-}
-
-// statements translates the statements of a class one by one.
-func (b *ciscoBuilder) statements(c *ciscoClass) *ciscoParts {
-	p := &ciscoParts{marks: map[string]string{}, queue: &ciscoQueue{priority: -1}}
-	for _, l := range c.lines {
-		if err := b.statement(p, l); err != nil {
-			b.draft.Cannot(l, "%v", err)
-		}
-	}
-	return p
-}
-
-func (b *ciscoBuilder) statement(p *ciscoParts, l Line) (err error) {
-	q := p.queue
-	switch word := strings.ToLower(l.Words[0]); word {
-	case "police":
-		if p.police != nil {
-			b.draft.Cannot(p.police.line, "the police statement in line %d replaces it", l.Number)
-		}
-		p.police, err = parsePolice(l, b.Options)
-		p.police.broken = err != nil
-		return err
-	case "conform-action", "exceed-action", "violate-action":
-		if p.police == nil {
-			return errors.New("it belongs to no police statement")
-		}
-		a := &args{l.Words}
-		sub := &ciscoPolice{line: l}
-		if err := sub.inline(a); err != nil {
-			return err
-		}
-		for color, lines := range sub.actions {
-			p.police.actions[color] = append(p.police.actions[color], lines...)
-		}
-		p.police.violate = p.police.violate || sub.violate
-	case "conform-color", "exceed-color":
-		return errors.New("color-aware policing by class is not supported")
-	case "set":
-		return setMark(p.marks, l.Words[1:])
-	case "drop":
-		p.drop = &l
-	case "average", "cir": // show policy-map prints two lines: Average Rate Traffic Shaping, and cir
-		if word == "average" {
-			return nil
-		}
-		fallthrough
-	case "shape":
-		p.shape = &l
-		p.rate, err = b.shapeRate(l)
-	case "bandwidth":
-		q.line = l
-		return q.bandwidth(&args{l.Words[1:]}, b.Link)
-	case "priority":
-		q.line = l
-		return q.setPriority(&args{l.Words[1:]})
-	case "queue-limit":
-		q.limitAt = l
-		return q.setLimit(&args{l.Words[1:]})
-	case "fair-queue":
-		q.fair = &l
-	case "random-detect":
-		return errors.New(
-			"WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue")
-	case "service-policy":
-		return errors.New("a policy inside a class is supported only if class-default shapes everything and has no other statements")
-	case "no", "exit", "count":
-	default:
-		return errors.New("it is not understood")
-	}
-	return err
-}
-
-// setMark reads set dscp ef, set cos 5 and others.
-func setMark(marks map[string]string, words []string) (err error) {
-	a := &args{words}
-	a.take("ip")
-	field := ""
-	switch w := strings.ToLower(a.next()); w {
-	case "dscp":
-		field = "dscp"
-	case "cos":
-		field = "pcp"
-	case "mpls":
-		if a.take("experimental", "exp") != "" && a.take("topmost") != "" {
-			field = "mpls"
-		}
-	}
-	if field == "" {
-		return errors.New(noSuchAction(strings.Join(words, " ")))
-	}
-	if len(a.words) != 1 {
-		return errors.New("only a fixed value can be set")
-	}
-	marks[field], err = markValue(field, a.next())
-	return err
-}
-
-// shapeRate reads the rate of shape average. The burst is not read: a queue of a policy sends
-// packet by packet, so it never bursts.
-func (b *ciscoBuilder) shapeRate(l Line) (int64, error) {
-	a := &args{l.Words}
-	a.take("shape", "cir")
-	if a.take("peak") != "" {
-		return 0, errors.New("shape peak adds the excess burst in each interval: a queue has one rate")
-	}
-	a.take("average")
-	factor := rateUnits[a.peek()] // NX-OS: shape kbps 5000
-	if factor > 0 {
-		a.next()
-	}
-	p := &ciscoPolice{}
-	rate, err := p.ciscoRate(a, b.Link)
-	if err == nil && p.packets {
-		err = errors.New("shaping in packets is not supported")
-	}
-	for err == nil && !a.done() {
-		if _, burst := a.number(); !burst && !slices.Contains(burstWords, a.peek()) {
-			err = a.unread()
-		} else if !burst {
-			a.next()
-		}
-	}
-	return rate.value * max(factor, 1), err
-}
-
-// burstWords are the words beside numbers in the bursts of a shaper, as in the configuration or in show.
-var burstWords = []string{
-	"bc", "be", "burst", "bps", "(bps)", "(bits)", "bits", "bytes", "(bytes)", "kbytes", "mbytes", "ms", "us",
-	"(ms)", "packets",
-}
-
-// bandwidth reads a guaranteed share.
-func (q *ciscoQueue) bandwidth(a *args, link meter.Rate) error {
-	q.kind = "kbps"
-	if a.take("remaining") != "" {
-		q.kind = "remaining"
-	}
-	if w := a.take("percent", "ratio"); w != "" {
-		q.kind += " " + w
-	}
-	n, ok := a.number()
-	if !ok || n == 0 || n > 1e9 {
-		q.kind = ""
-		return errors.New("its share is not understood")
-	}
-	if a.take("(%)", "%") != "" {
-		q.kind += " percent"
-	} else {
-		a.take("kbps", "(kbps)")
-	}
-	q.weight = n
-	return a.unread()
-}
-
-// setPriority reads priority, and priority level 2.
-func (q *ciscoQueue) setPriority(a *args) error {
-	q.priority = 0
-	if a.take("level") != "" {
-		n, ok := a.number()
-		if !ok || n < 1 || n > 6 {
-			return errors.New("its level is not understood")
-		}
-		q.priority = int(n) - 1
-	}
-	if !a.done() {
-		return errors.New("the router polices it only while the interface is congested: a policy has no such meter, so use police")
-	}
-	return nil
-}
-
-// setLimit reads queue-limit.
-func (q *ciscoQueue) setLimit(a *args) error {
-	n, ok := a.number()
-	if !ok || n == 0 {
-		return errors.New("only one limit for all packets is supported")
-	}
-	units := map[string]string{"": "p", "packets": "p", "ms": "ms", "bytes": "B", "us": "us"}
-	unit, known := units[a.peek()]
-	if !known {
-		return errors.New("its unit is not understood")
-	}
-	a.next()
-	if err := a.unread(); err != nil {
-		return err
-	}
-	q.limit = fmt.Sprintf("%d%s", n, unit)
-	return nil
+	return err == nil && len(when) == 1 && when[0].MatchesAllIP()
 }
 
 // class adds a class to the draft.
@@ -291,46 +241,22 @@ func (b *ciscoBuilder) class(c *ciscoClass, p *ciscoParts, linked bool) {
 		b.draft.Omit(c.line, last, err)
 		return
 	}
-	class := NewEntry(c.name, c.line.Number, "%s", c.line.Text())
+	class := b.draft.NewClass(c.name, c.line, "%s", c.line.Text())
 	queue := b.queueOf(c, p, linked)
-	if p.drop != nil {
-		class.Set("green", "drop", p.drop.Number, "drop")
-		b.draft.Class(class, when)
-		return
+	switch {
+	case p.drop != nil:
+		b.draft.setAction(class, meter.Green, treatment{line: p.drop.Number, drop: true, text: "drop"}, nil, nil)
+	case p.police != nil && !p.police.broken:
+		b.police(class, p, queue)
+	case p.marks != nil || queue != nil:
+		b.draft.setAction(class, meter.Green, treatment{line: c.line.Number, text: "set and queueing of the class"},
+			p.marks, queue)
 	}
-	if p.police == nil || p.police.broken {
-		if action := actionText(false, p.marks, queue); action != "pass" {
-			class.Set("green", action, c.line.Number, "set and queueing of the class")
-		}
-		b.draft.Class(class, when)
-		return
-	}
-	b.police(class, p, queue)
 	b.draft.Class(class, when)
 }
 
-// actionText writes an action.
-func actionText(drop bool, marks map[string]string, queue string) string {
-	if drop {
-		return "drop"
-	}
-	var parts []string
-	for _, field := range []string{"dscp", "pcp", "mpls"} {
-		if v, ok := marks[field]; ok {
-			parts = append(parts, field+": "+v)
-		}
-	}
-	if queue != "" {
-		parts = append(parts, "queue: "+Quote(queue))
-	}
-	if parts == nil {
-		return "pass"
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
-}
-
-// queueOf returns the name of the queue of a class, which it adds, or "".
-func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) string {
+// queueOf returns the queue of a class, which it adds, or nil.
+func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) *dataplane.Queue {
 	q := p.queue
 	switch {
 	case p.shape != nil && linked:
@@ -341,38 +267,59 @@ func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) string
 	case p.shape != nil && p.rate > 0:
 		q.isRated = true
 	case !linked:
-		if q.limit != "" || q.fair != nil {
+		if q.limit != nil || q.fair != nil {
 			b.draft.Cannot(c.line,
 				"its queue has no rate: only shape, or bandwidth with --link, gives it one")
 		}
-		return ""
+		return nil
 	}
 	if linked && !q.onLink() && c.name != classDefault {
-		return classDefault // classes without bandwidth use the queue of class-default
+		return b.defaultQueue() // classes without bandwidth use the queue of class-default
 	}
 	if !linked && !q.isRated {
-		return ""
+		return nil
 	}
-	q.entry = NewEntry(c.name, c.line.Number, "queue of class %s", c.name)
+	if q.queue = (&dataplane.Queue{Name: c.name}); linked && c.name == classDefault {
+		q.queue = b.defaultQueue()
+	}
+	b.draft.Queue(q.queue, c.line, "queue of class %s", c.name)
 	if q.isRated {
-		q.entry.Set("rate", BitRate(p.rate), p.shape.Number, "%s; sent packet by packet, without burst",
-			p.shape.Text())
+		q.queue.Rate = meter.BitRate(p.rate)
+		b.draft.From(q.queue, "rate", *p.shape, "%s; sent packet by packet, without burst", p.shape.Text())
 	} else {
-		q.entry.Set("link", linkName, 0, "")
+		q.queue.Link = b.link
 	}
-	limit := NewEntry("limit", 0, "default: 64 packets")
-	limit.Value = defaultQueueLimit
-	if q.limit != "" {
-		limit.Value, limit.Line, limit.Comment = q.limit, q.limitAt.Number, q.limitAt.Text()
+	if q.limit != nil {
+		q.limit(q.queue)
+		b.draft.From(q.queue, "limit", q.limitAt, "%s", q.limitAt.Text())
+	} else {
+		b.defaultLimit(q.queue, c.line)
 	}
-	q.entry.Set("limit", limit.Value, limit.Line, "%s", limit.Comment)
 	if q.fair != nil {
-		q.entry.Set("fair", "flow", q.fair.Number, "%s", q.fair.Text())
-		q.entry.Set("codel", "false", 0, "")
+		q.queue.Fair.By = dataplane.ByFlow
+		b.draft.From(q.queue, "fair", *q.fair, "%s", q.fair.Text())
 	}
 	b.queues = append(b.queues, q)
-	return c.name
+	return q.queue
 }
 
-// defaultQueueLimit is the default of queue-limit (IOS XE QoS Congestion Management).
-const defaultQueueLimit = "64p"
+// defaultQueue returns the queue of class-default on the link.
+func (b *ciscoBuilder) defaultQueue() *dataplane.Queue {
+	if b.rest == nil {
+		b.rest = &dataplane.Queue{Name: classDefault}
+	}
+	return b.rest
+}
+
+// defaultLimit sets the limit of a queue without queue-limit.
+func (b *ciscoBuilder) defaultLimit(q *dataplane.Queue, l Line) {
+	a, err := defaultOf("cisco", b.platformOf(), "class", "queue-limit", 0, 0)
+	if err == nil {
+		q.Packets = a.value
+		b.draft.From(q, "limit", Line{}, "queue-limit %s", a.text)
+		return
+	}
+	q.Time = assumedLimit
+	b.draft.From(q, "limit", Line{}, "assumed")
+	b.draft.Note(l, "queue-limit is left out, and assumed to be %v: its default depends on the line card", assumedLimit)
+}

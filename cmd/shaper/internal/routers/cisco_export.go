@@ -132,7 +132,7 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 }
 
 // police writes a police statement.
-func (e *ciscoExporter) police(c *dataplane.Class, m policer) {
+func (e *ciscoExporter) police(c *dataplane.Class, m boxMeter) {
 	line := fmt.Sprintf("police cir %d bc %d", m.cir, m.bc)
 	switch {
 	case m.pir > 0:

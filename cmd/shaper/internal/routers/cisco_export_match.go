@@ -139,7 +139,7 @@ func (e *ciscoExporter) entries(m *dataplane.Match, v6 bool) ([]string, bool) {
 			continue
 		}
 		var ports []string
-		for _, r := range side.ports {
+		for _, r := range JoinRanges(slices.Clone(side.ports)) {
 			if r.First == r.Last {
 				ports = append(ports, fmt.Sprintf("eq %d", r.First))
 			} else {

@@ -3,283 +3,169 @@ package routers
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"math/big"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/marker"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// ciscoPolice is a police statement with its actions.
+// ciscoPolice is a police statement. Its actions may follow on lines of their own.
 type ciscoPolice struct {
-	line     Line
-	packets  bool // rates count packets, bursts too
-	cir, pir amount
-	bc, be   amount
-	actions  [3][]Line // by color, as sub-statements
-	percent  bool
-	broken   bool // it was not understood
-	violate  bool
-	plain    bool // NX-OS: conform and violate, without exceed
+	policer
+	broken  bool // it was not understood
+	violate bool // it has an action for red packets
+	short   bool // NX-OS: conform and violate, without -action
 }
 
-// amount is a number of a statement with its text.
-type amount struct {
-	value int64
-	text  string
-	given bool
-}
-
-var rateUnits = map[string]int64{"bps": 1, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9, "tbps": 1e12}
-
-// ciscoRate reads a rate: 8000, 1.5m, 10 mbps, percent 20, 100 pps.
-func (p *ciscoPolice) ciscoRate(a *args, link meter.Rate) (amount, error) {
-	percent := a.take("percent") != ""
-	word := a.next()
-	if strings.HasSuffix(word, "%") {
-		percent, word = true, strings.TrimSuffix(word, "%")
+// readPolice reads a police statement.
+func (p *ciscoParts) readPolice(l Line, v form.Values) (err error) {
+	if p.police != nil {
+		p.draft.Cannot(p.police.line, "the police statement in line %d replaces it", l.Number)
 	}
-	v, ok := suffixed(word)
-	if !ok {
-		return amount{}, fmt.Errorf("%q is not a rate", word)
-	}
-	text := word
-	if !percent && a.take("percent") != "" {
-		percent = true
-	}
-	if percent {
-		bits, err := percentOf(v, link)
-		p.percent = true
-		return amount{bits, fmt.Sprintf("%s percent of %v", word, link), true}, err
-	}
-	unit := strings.Trim(a.peek(), "(),")
-	switch factor := rateUnits[unit]; {
-	case unit == "pps", unit == "packets":
-		a.next()
-		p.packets = true
-		text += " pps"
-	case factor > 0:
-		a.next()
-		v.Mul(v, new(big.Rat).SetInt64(factor))
-		text += " " + unit
-	case unit == "cps", unit == "cells":
-		return amount{}, errors.New("rates in ATM cells are not supported")
-	default:
-		text += " bps"
-	}
-	n, err := whole(v)
-	if err == nil && !v.IsInt() {
-		err = fmt.Errorf("%s is not a whole number", text)
-	}
-	if err == nil && n == 0 {
-		err = errors.New("a rate of 0 passes nothing: write red: drop in a class without meter")
-	}
-	return amount{n, text, true}, err
-}
-
-var burstUnits = map[string]int64{
-	"bytes": 1, "byte": 1, "kbytes": 1e3, "mbytes": 1e6, "gbytes": 1e9, "packets": 1,
-}
-
-// ciscoBurst reads a burst: bytes, a size with a unit, or a time at a rate.
-func (p *ciscoPolice) ciscoBurst(a *args, rate amount) (amount, error) {
-	word := a.next()
-	v, ok := suffixed(word)
-	if !ok {
-		return amount{}, fmt.Errorf("%q is not a burst", word)
-	}
-	unit := a.take("ms", "us", "bytes", "byte", "kbytes", "mbytes", "gbytes", "packets")
-	if unit == "packets" && !p.packets {
-		return amount{}, errors.New("a burst in packets needs a rate in packets")
-	}
-	switch {
-	case unit == "us":
-		v.Quo(v, big.NewRat(1000, 1))
-		fallthrough
-	case unit == "ms":
-		if p.packets {
-			v.Mul(v, big.NewRat(rate.value, 1000))
-			n, err := whole(v)
-			return amount{n, fmt.Sprintf("%s %s at %d pps", word, unit, rate.value), true}, err
+	s := &ciscoPolice{policer: policer{line: l, words: p.policeWords()}, broken: true}
+	p.police = s
+	percent := false
+	rate := func(name string, to *amount) {
+		if r, ok := v.Get(name).(ciscoRate); ok && err == nil {
+			*to, err = r.of(p.Link)
+			s.packets, percent = s.packets || r.packets, percent || r.percent
 		}
-		n, err := bytesIn(rate.value, v)
-		return amount{n, fmt.Sprintf("%s %s at %s", word, unit, BitRate(rate.value)), true}, err
-	case unit == "" && p.percent:
-		return amount{}, errors.New("a burst of a rate in percent is a time: write it with ms")
-	case unit != "":
-		v.Mul(v, new(big.Rat).SetInt64(burstUnits[unit]))
-		word += " " + unit
-	default:
-		word += " bytes"
 	}
-	n, err := whole(v)
-	return amount{n, word, true}, err
-}
-
-// parsePolice reads a police statement. Its actions may follow on lines of their own.
-func parsePolice(l Line, o Options) (*ciscoPolice, error) {
-	p := &ciscoPolice{line: l}
-	a := &args{l.Words[1:]}
-	first := a.take("rate", "cir", "aggregate", "flow")
-	if first == "aggregate" || first == "flow" || first == "rate" && a.peek() == "" {
-		return p, fmt.Errorf("police %s is not supported", first)
-	}
-	if first == "" && a.take("pps") != "" {
-		p.packets = true
-	}
-	var err error
-	if p.cir, err = p.ciscoRate(a, o.Link); err != nil {
-		return p, err
-	}
-	for !a.done() {
-		switch w := a.peek(); w {
-		case "bc", "burst", "burst-size", "peak-burst", "be":
-			a.next()
-			rate, to := p.cir, &p.bc
-			if w == "be" || w == "peak-burst" {
-				to = &p.be
-				if p.pir.given {
-					rate = p.pir
-				}
+	rate("cir", &s.cir)
+	rate("pir", &s.pir)
+	burst := func(name string, to *amount, at amount) {
+		if b, ok := v.Get(name).(ciscoBurst); ok && err == nil {
+			if isKBytes(b.unit) {
+				p.draft.Note(l, "%s", kbyteNote)
 			}
-			*to, err = p.ciscoBurst(a, rate)
-		case "pir", "peak-rate":
-			a.next()
-			p.pir, err = p.ciscoRate(a, o.Link)
-		case "conform-action", "exceed-action", "violate-action", "conform", "exceed", "violate", "transmit",
-			"drop":
-			err = p.inline(a)
-		case "account":
-			err = errors.New("account adds bytes to the length of packets: set length in the policy")
-		default:
-			if w < "0" || w >= ":" { // no digit, or empty
-				return p, fmt.Errorf("%q is not understood", a.next())
-			}
-			to := &p.bc // the bursts may stand without keywords
-			if p.bc.given {
-				to = &p.be
-			}
-			*to, err = p.ciscoBurst(a, p.cir)
-		}
-		if err != nil {
-			return p, err
+			*to, err = b.of(at, s.packets, percent)
 		}
 	}
-	return p, nil
+	burst("bc", &s.bc, s.cir)
+	at := s.cir
+	if s.pir.given {
+		at = s.pir
+	}
+	burst("be", &s.be, at)
+	if err == nil {
+		err = s.takeActions(l, v)
+	}
+	s.broken = err != nil
+	return err
 }
 
-// inline reads actions behind the parameters of police.
-func (p *ciscoPolice) inline(a *args) error {
-	color := ""
-	for !a.done() {
-		w := a.next()
-		switch key, _, long := strings.Cut(strings.ToLower(w), "-"); {
-		case slices.Contains([]string{"conform", "exceed", "violate"}, key):
-			color = key
-			p.plain = p.plain || !long
-			continue
-		case slices.Contains([]string{"bc", "be", "pir"}, key):
-			return fmt.Errorf("%q behind the actions is not understood", w)
+// readActions reads a line of actions of the police statement before it.
+func (p *ciscoParts) readActions(l Line, v form.Values) error {
+	if p.police == nil {
+		return errors.New("it belongs to no police statement")
+	}
+	return p.police.takeActions(l, v)
+}
+
+// takeActions adds the actions of a statement. Those without a color are of green packets.
+func (s *ciscoPolice) takeActions(l Line, v form.Values) error {
+	color := meter.Green
+	for _, x := range v {
+		switch x.Name {
+		case "color":
+			c := x.Value.(ciscoColor)
+			color, s.short = c.Color, s.short || c.short
+			s.violate = s.violate || color == meter.Red
+		case "action":
+			s.policer.act(color, x.Value.(treatment), l)
 		}
-		if color == "" {
-			color = "conform" // police 8000 1500 1500 transmit
-		}
-		words := []string{w}
-		for strings.HasPrefix(strings.ToLower(w), "set-") && !a.done() && !isPoliceColor(a.peek()) {
-			words = append(words, a.next())
-			if _, err := strconv.Atoi(words[len(words)-1]); err == nil {
-				break
-			}
-		}
-		p.act(color, Line{Number: p.line.Number, Words: words})
 	}
 	return nil
 }
 
-func isPoliceColor(w string) bool {
-	key, _, _ := strings.Cut(w, "-")
-	return slices.Contains([]string{"conform", "exceed", "violate", "transmit", "drop"}, key) ||
-		strings.HasPrefix(w, "set-")
-}
-
-var policeColors = map[string]meter.Color{
-	"conform": meter.Green, "exceed": meter.Yellow, "violate": meter.Red,
-}
-
-// act adds an action for a color.
-func (p *ciscoPolice) act(color string, l Line) {
-	c := policeColors[color]
-	p.violate = p.violate || c == meter.Red
-	p.actions[c] = append(p.actions[c], l)
-}
-
-// policeMarks are the actions of police to write a header field.
-var policeMarks = map[string]string{
-	"set-dscp-transmit": "dscp", "set-cos-transmit": "pcp", "set-mpls-exp-topmost-transmit": "mpls",
-	"set-mpls-experimental-topmost-transmit": "mpls",
-}
-
-// policeAction translates the actions of a color. marks holds those of set, which apply before.
-func policeAction(lines []Line, marks map[string]string) (drop bool, out map[string]string, err error) {
-	if out = maps.Clone(marks); out == nil {
-		out = map[string]string{}
+// policeWords are the words of police for its rates and bursts.
+func (c *ciscoConfig) policeWords() [4]string {
+	switch c.platformOf() {
+	case "ios-xr":
+		return [4]string{"rate", "peak-rate", "burst", "peak-burst"}
+	case "eos":
+		return [4]string{"rate", "pir", "burst-size", "be"}
 	}
-	for _, l := range lines {
-		word := strings.ToLower(l.Words[0])
-		field, marked := policeMarks[word]
-		switch {
-		case word == "transmit":
-		case word == "drop":
-			drop = true
-		case !marked:
-			return false, nil, errors.New(noSuchAction(word))
-		case len(l.Words) != 2:
-			return false, nil, errors.New("only a fixed value can be set")
-		default:
-			if out[field], err = markValue(field, l.Words[1]); err != nil {
-				return false, nil, err
-			}
-		}
-	}
-	return drop, out, nil
+	return [4]string{"cir", "pir", "bc", "be"}
 }
 
-// noSuchAction is the reason why an action cannot be expressed.
-func noSuchAction(word string) string {
+// twoColors reports whether packets above the rate are red at once.
+func (b *ciscoBuilder) twoColors(s *ciscoPolice) bool {
+	yellow := s.actions[meter.Yellow]
 	switch {
-	case strings.Contains(word, "prec"):
-		return "it writes the three bits of the precedence and keeps the other three of the DSCP, and a policy writes the whole DSCP"
-	case strings.Contains(word, "imposition"), strings.Contains(word, "mpls"):
-		return "it writes labels that the router adds, and a policy writes the top label of the packet"
-	case strings.Contains(word, "qos"), strings.Contains(word, "discard-class"):
-		return "it is internal to the router"
+	case s.pir.given:
+		return false
+	case b.platformOf() == "ios-xr": // which drops red packets, with a second bucket
+		return !s.violate && !s.be.given && (yellow == nil || yellow.drop)
 	}
-	return "a policy has no such action"
+	return !s.violate || s.short && yellow == nil
 }
 
-// markValue checks the value of a header field.
-func markValue(field, value string) (string, error) {
-	if field == "dscp" {
-		v, err := ciscoDSCP(value)
-		if err != nil {
-			return "", err
+// police adds the meter and the actions of a police statement to a class.
+func (b *ciscoBuilder) police(class *dataplane.Class, p *ciscoParts, queue *dataplane.Queue) {
+	s := p.police
+	if err := b.defaults(s); err != nil {
+		b.draft.Cannot(s.line, "%v", err)
+		return
+	}
+	kind, why := meter.SRTCM{}.Kind(), "a violate-action, so three colors (RFC 2697)"
+	switch {
+	case s.pir.given:
+		kind, why = meter.TRTCM{}.Kind(), "two rates (RFC 2698)"
+	case b.twoColors(s):
+		kind, why = meter.TokenBucket{}.Kind(), "no violate-action, so two colors"
+		if s.violate {
+			why = "no action between conform and violate, so two colors"
 		}
-		return marker.DSCPName(v), nil
 	}
-	n, err := strconv.ParseUint(value, 10, 8)
-	if err != nil || n > 7 {
-		return "", fmt.Errorf("%q is not a value from 0 to 7", value)
+	two := kind == meter.TokenBucket{}.Kind()
+	if two && s.be.given {
+		b.draft.Note(s.line, "%s %s has no effect without an action for packets that violate", s.words[3], s.be.text)
 	}
-	return strconv.Itoa(int(n)), nil
+	b.draft.meter(class, &s.policer, kind, why)
+	for color, word := range []string{"conform", "exceed", "violate"} {
+		color := meter.Color(color)
+		t := s.actions[color]
+		if two && color == meter.Yellow {
+			continue
+		} else if two && color == meter.Red && !(s.short && s.violate) {
+			t, word = s.actions[meter.Yellow], "exceed"
+		}
+		switch {
+		case t != nil:
+			with := *t
+			with.text = word + "-action " + t.text
+			t = &with
+		case color == meter.Green:
+			t = &treatment{text: "default: conform-action transmit"}
+		default:
+			t = &treatment{drop: true, text: fmt.Sprintf("default: %s-action drop", word)}
+		}
+		b.draft.setAction(class, color, *t, p.marks, queue)
+	}
 }
 
-// ciscoDSCP reads a DSCP.
-func ciscoDSCP(s string) (uint8, error) {
-	if s = strings.ToLower(s); s == "default" {
-		s = "0"
+// defaults sets the bursts that are left out.
+func (b *ciscoBuilder) defaults(s *ciscoPolice) (err error) {
+	if s.packets && (!s.bc.given || s.pir.given && !s.be.given) {
+		return errors.New(
+			"the default burst of a rate in packets differs between platforms: write burst N packets")
 	}
-	return marker.ParseDSCP(s)
+	statement := "police"
+	if s.pir.given {
+		statement += " with pir"
+	}
+	of := func(to *amount, parameter string, rate amount) {
+		if !to.given && err == nil {
+			*to, err = defaultOf("cisco", b.platformOf(), statement, parameter, rate.value, s.bc.value)
+		}
+	}
+	of(&s.bc, s.words[2], s.cir)
+	switch {
+	case s.pir.given:
+		of(&s.be, s.words[3], s.pir)
+	case !b.twoColors(s):
+		of(&s.be, s.words[3], s.cir)
+	}
+	return err
 }

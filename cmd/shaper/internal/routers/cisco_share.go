@@ -1,9 +1,6 @@
 package routers
 
-import (
-	"slices"
-	"strconv"
-)
+import "slices"
 
 // shares sets the priorities and weights of the queues of the link.
 func (b *ciscoBuilder) shares() {
@@ -19,12 +16,13 @@ func (b *ciscoBuilder) shares() {
 			kind = q.kind
 		}
 	}
-	rest := map[string]int64{"kbps": b.link/1000 - total, "remaining ratio": 1, "": 1}
+	rest := map[string]int64{"kbps": b.linkBits()/1000 - total, "remaining ratio": 1, "": 1}
 	var weights []int64
 	var shared []*ciscoQueue
 	for _, q := range b.queues {
 		if q.priority >= 0 {
-			q.entry.Set("priority", strconv.Itoa(q.priority), q.line.Number, "%s", q.line.Text())
+			q.queue.Priority = q.priority
+			b.draft.From(q.queue, "priority", q.line, "%s", q.line.Text())
 			continue
 		}
 		if q.kind == "" {
@@ -40,7 +38,8 @@ func (b *ciscoBuilder) shares() {
 		reduce(weights)
 	for i, q := range shared {
 		if lowest > 0 {
-			q.entry.Set("priority", strconv.Itoa(lowest), 0, "after the priority classes")
+			q.queue.Priority = lowest
+			b.draft.From(q.queue, "priority", Line{}, "after the priority classes")
 		}
 		comment := q.line.Text()
 		if q.kind == "" {
@@ -49,7 +48,8 @@ func (b *ciscoBuilder) shares() {
 			b.draft.Cannot(q.line,
 				"the shares have no common factor that makes all of them 1 to 1000: they would be rounded")
 		}
-		q.entry.Set("weight", strconv.FormatInt(weights[i], 10), q.line.Number, "%s", comment)
+		q.queue.Weight = int(weights[i])
+		b.draft.From(q.queue, "weight", q.line, "%s", comment)
 	}
 }
 
@@ -79,4 +79,10 @@ func reduce(list []int64) bool {
 		}
 	}
 	return exact
+}
+
+// linkBits returns the rate of the link in bit/s.
+func (b *ciscoBuilder) linkBits() int64 {
+	bits, _ := b.link.Rate.Bits()
+	return bits
 }

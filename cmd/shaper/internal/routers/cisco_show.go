@@ -52,7 +52,7 @@ type showLevel struct {
 // Import reads the service policies of interfaces. A draft is named after the interface and the
 // direction.
 func (ciscoShow) Import(src Source) (*Import, error) {
-	lines, err := ReadLines(src.Text)
+	lines, err := ReadLines(src.Text, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,11 @@ package routers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -16,110 +16,120 @@ type Draft struct {
 	Line int    // where it begins
 	Part bool   // other policies of the configuration contain it
 
-	Classes, Meters, Queues, Links []*Entry // of the policy file, in order
-	Plans                          []*Entry
-	Customers                      string    // text of the file of customers, or ""
-	CustomersFile                  string    // its name in the policy
-	Length                         string    // rule in the syntax of policies; "": l3
-	Remarks                        []string  // comments at the top of the file
-	Notes                          []Problem // differences that remain, also comments at the top
-	Problems                       []Problem
-	used                           map[string]bool // keys of classes
-	Counters                       []Counter       // of show policy-map interface
+	// Policy lacks the classes until Render.
+	Policy    dataplane.Policy
+	Classes   []*dataplane.Class
+	Comments  policywriter.Comments
+	Customers string    // text of the file of customers, or ""
+	Remarks   []string  // comments at the top of the file
+	Notes     []Problem // differences that remain, also comments at the top
+	Problems  []Problem
+	Counters  []Counter       // of show policy-map interface
+	used      map[string]bool // names of classes
 }
 
 // Cannot adds a statement that a policy cannot express, or that is not understood.
 func (d *Draft) Cannot(line Line, format string, args ...any) {
-	d.Problems = append(d.Problems,
-		Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
+	d.Problems = append(d.Problems, line.problem(format, args...))
 }
 
 // Omit adds a class that a policy cannot express, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
-	d.Problems = append(d.Problems,
-		Problem{"", line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
+	p := line.problem("%v: the class is omitted", reason)
+	p.Last = last
+	d.Problems = append(d.Problems, p)
 }
 
 // Note adds a statement whose effect on packets differs in the policy, or a part of it that is left
 // out. It does not fail the import.
 func (d *Draft) Note(line Line, format string, args ...any) {
-	d.Notes = append(d.Notes,
-		Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
+	d.Notes = append(d.Notes, line.problem(format, args...))
 }
 
 // Remark adds a comment at the top of the file.
 func (d *Draft) Remark(format string, args ...any) { add(&d.Remarks, fmt.Sprintf(format, args...)) }
 
-// Entry is a line of a policy file, or a mapping of several lines.
-type Entry struct {
-	Key     string
-	Value   string // in the syntax of policies and YAML; "" with Entries
-	Entries []*Entry
-
-	Line    int    // of the statement in the configuration; 0: none
-	Comment string // the statement, and how the value was converted
-}
-
-// NewEntry returns a part of a policy, such as a class. Classes have the name as a key "name",
-// other parts are keys.
-func NewEntry(name string, line int, format string, args ...any) *Entry {
-	return &Entry{Key: Quote(name), Line: line, Comment: fmt.Sprintf(format, args...)}
-}
-
-// Name returns the name of a part.
-func (e *Entry) Name() string {
-	if name, err := strconv.Unquote(e.Key); err == nil {
-		return name
+// From sets the comment of a key of a part: the statement, and how its value was converted.
+func (d *Draft) From(part any, key string, line Line, format string, args ...any) {
+	if d.Comments == nil {
+		d.Comments = policywriter.Comments{}
 	}
-	return e.Key
+	d.Comments.Set(part, key, line.Number, format, args...)
 }
 
-// Set adds a key with a value to a mapping. If the key exists, Set replaces it.
-func (e *Entry) Set(key, value string, line int, format string, args ...any) {
-	n := e.Map(key)
-	n.Value, n.Line, n.Comment = value, line, fmt.Sprintf(format, args...)
+// NewClass returns a class for Class, with the statement that it was made from.
+func (d *Draft) NewClass(name string, line Line, format string, args ...any) *dataplane.Class {
+	c := &dataplane.Class{Name: name}
+	d.From(c, "", line, format, args...)
+	return c
 }
 
-// Get returns the entry of a key, or nil.
-func (e *Entry) Get(key string) *Entry {
-	for _, n := range e.Entries {
-		if n.Key == key {
-			return n
+// Class adds a class for each condition. They share one meter.
+func (d *Draft) Class(class *dataplane.Class, when []Condition) {
+	when = Merge(when)
+	if n := len(when); n > 1 && class.Meter != nil && !slices.Contains(d.Policy.Meters, class.Meter) {
+		class.Meter.Name = class.Name
+		d.Policy.Meters = append(d.Policy.Meters, class.Meter)
+		was := d.Comments[class]["meter"]
+		d.From(class.Meter, "", Line{Number: was.Line}, "%s", was.Text)
+		d.From(class, "meter", Line{Number: was.Line}, "shared by the classes %s-1 to %[1]s-%d", class.Name, n)
+	}
+	for i, m := range when {
+		name := class.Name
+		if len(when) > 1 {
+			name = fmt.Sprintf("%s-%d", name, i+1)
 		}
+		c := *class
+		c.Name, c.Match = d.unused(name), m.Match
+		for key, comment := range d.Comments[class] {
+			d.From(&c, key, Line{Number: comment.Line}, "%s", comment.Text)
+		}
+		for key, comment := range m.from {
+			d.From(&c, "match."+key, Line{Number: comment.Line}, "%s", comment.Text)
+		}
+		d.Classes = append(d.Classes, &c)
 	}
-	return nil
 }
 
-// Map returns the entry of a key. It adds one if there is none.
-func (e *Entry) Map(key string) *Entry {
-	if n := e.Get(key); n != nil {
-		return n
+// unused changes a name that is in use: the part of one class may be named like another class.
+func (d *Draft) unused(name string) string {
+	for d.used[name] {
+		name += "-b"
 	}
-	n := &Entry{Key: key}
-	e.Entries = append(e.Entries, n)
-	return n
+	if d.used == nil {
+		d.used = map[string]bool{}
+	}
+	d.used[name] = true
+	return name
 }
 
-// plainText matches texts which YAML reads as themselves without quotes.
-var plainText = pattern.Lazy(`^[A-Za-z_][\w./+-]*$`)
-
-// Quote writes a text as a YAML value that reads back as the same text. The escapes of Go are also
-// those of YAML (YAML 1.2 §5.7).
-func Quote(text string) string {
-	word := strings.ToLower(text)
-	if plainText().MatchString(text) &&
-		!slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}, word) {
-		return text
-	}
-	return strconv.Quote(text)
+// Queue adds a queue.
+func (d *Draft) Queue(q *dataplane.Queue, line Line, format string, args ...any) {
+	d.From(q, "", line, format, args...)
+	d.Policy.Queues = append(d.Policy.Queues, q)
 }
 
-// List writes values as a YAML list, or a single one as itself.
-func List(values ...string) string {
-	if len(values) == 1 {
-		return values[0]
+// Render writes the draft as a policy file. title is its first comment; customers is the name of the file of
+// customers.
+func (d *Draft) Render(title, customers string) (*policywriter.Text, error) {
+	p := d.Policy
+	comments := policywriter.Comments{}
+	maps.Copy(comments, d.Comments)
+	for _, c := range d.Classes {
+		p.Classes = append(p.Classes, *c)
 	}
-	return "[" + strings.Join(values, ", ") + "]"
+	for i, c := range d.Classes {
+		comments[&p.Classes[i]] = d.Comments[c]
+	}
+	head := append([]string{title}, d.Remarks...)
+	for _, n := range byLine(d.Notes) {
+		place := fmt.Sprintf("Line %d", n.Line)
+		if n.File != "" {
+			place = fmt.Sprintf("%s:%d", n.File, n.Line)
+		}
+		head = append(head, place+": "+n.Reason)
+	}
+	return policywriter.Write(&p, policywriter.Options{Comments: comments, Head: head, Customers: customers})
 }
 
 // BitRate writes a rate of n bit/s.

@@ -64,8 +64,8 @@ func (e *exporter) checkPolicy(p *dataplane.Policy) {
 // notOfRouters is the reason for fields that no exporter knows.
 const notOfRouters = "no configuration of a router expresses it"
 
-// policer is a meter as routers have it: one bucket, one rate and two buckets, or two rates.
-type policer struct {
+// boxMeter is a meter as routers have it: one bucket, one rate and two buckets, or two rates.
+type boxMeter struct {
 	kind       meter.Kind // of token-bucket, srtcm or trtcm
 	cir, pir   int64      // bit/s; pir only of trtcm
 	bc, be     int64      // bytes
@@ -74,7 +74,7 @@ type policer struct {
 }
 
 // policerOf returns the meter of a class, or false if it has none that a router can have.
-func (e *exporter) policerOf(c *dataplane.Class) (p policer, ok bool) {
+func (e *exporter) policerOf(c *dataplane.Class) (p boxMeter, ok bool) {
 	m := c.Meter
 	if m == nil {
 		return p, false
@@ -152,7 +152,7 @@ func (e *exporter) fits(what string, v int64, s span) {
 
 // policerFits notes the values of a policer that the box refuses, clamps or rounds. unit is that of
 // rates, bit/s.
-func (e *exporter) policerFits(c *dataplane.Class, m policer, unit int64, rates, bursts span) {
+func (e *exporter) policerFits(c *dataplane.Class, m boxMeter, unit int64, rates, bursts span) {
 	what := "class " + c.Name + ":"
 	e.fits(what+" rate", m.cir/unit, rates)
 	e.fits(what+" burst", m.bc, bursts)
@@ -188,9 +188,9 @@ func (e *exporter) unused(name string) string {
 	return name
 }
 
-// values writes ranges of numbers as words, single values alone.
+// values writes ranges of numbers as words, in order, single values alone.
 func values(list []dataplane.Range) (words []string) {
-	for _, r := range list {
+	for _, r := range JoinRanges(slices.Clone(list)) {
 		if r.First == r.Last {
 			words = append(words, fmt.Sprint(r.First))
 		} else {
@@ -200,13 +200,10 @@ func values(list []dataplane.Range) (words []string) {
 	return words
 }
 
-// singles returns all numbers of ranges once, or false if there are more than most.
+// singles returns all numbers of ranges in order, or false if there are more than most.
 func singles(list []dataplane.Range, most int) (numbers []uint64, ok bool) {
-	for _, r := range list {
+	for _, r := range JoinRanges(slices.Clone(list)) {
 		for v := r.First; v <= r.Last; v++ {
-			if slices.Contains(numbers, v) {
-				continue
-			}
 			if len(numbers) == most {
 				return nil, false
 			}
@@ -341,7 +338,6 @@ func unique(list []string) (out []string) {
 // ipVersion returns the IP version that EtherTypes mean: 4, 6, or 0 for both.
 func ipVersion(list []dataplane.Range) (v int, ok bool) {
 	numbers, _ := singles(list, 2)
-	slices.Sort(numbers)
 	switch {
 	case slices.Equal(numbers, []uint64{0x0800, 0x86dd}):
 		return 0, true

@@ -7,6 +7,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
+// testPlatforms are the platforms whose defaults the tests expect.
+var testPlatforms = map[string]string{"huawei": "s5700", "h3c": "s6812"}
+
 // frames are configurations with a place for the statements under test.
 var frames = map[string]string{
 	"cisco":  "policy-map P\n class class-default\n  %s\n",
@@ -15,8 +18,8 @@ var frames = map[string]string{
 	"junos":  "firewall {\n %s\n family any {\n  filter P {\n   term c {\n    then { THEN; }\n   }\n  }\n }\n}\n",
 }
 
-// statement returns a configuration with a statement. In Junos, the term uses the policer p.
-func statement(dialect, text string) string {
+// framed returns a configuration with a statement. In Junos, the term uses the policer p.
+func framed(dialect, text string) string {
 	frame := strings.Replace(frames[dialect], "%s", text, 1)
 	then := "policer p"
 	if strings.HasPrefix(text, "three-color") {
@@ -80,7 +83,8 @@ func TestMeters(t *testing.T) {
 			name = "c"
 		}
 		src := Source{
-			Name: "x", Text: statement(tt.dialect, tt.text), Options: Options{Link: meter.BitRate(1e9)},
+			Name: "x", Text: framed(tt.dialect, tt.text),
+			Options: Options{Link: meter.BitRate(1e9), Platform: testPlatforms[tt.dialect]},
 		}
 		for _, text := range []string{
 			src.Text, strings.ReplaceAll(src.Text, "\n", "\r\n"), strings.ReplaceAll(src.Text, " ", "\t"),
@@ -96,7 +100,7 @@ func TestMeters(t *testing.T) {
 				t.Errorf("%s: %s: %v %v", tt.dialect, tt.text, err, problems)
 				continue
 			}
-			got := resolved(mustCompile(t, d.Render("").Text))
+			got := resolved(mustCompile(t, rendered(t, d)))
 			if want := resolved(mustCompile(t,
 				"classes: [{name: "+name+", "+tt.want+"}]")); strings.TrimSuffix(got, implicitDiscard) != want {
 				t.Errorf("%s: %s: got\n%s\nwant\n%s", tt.dialect, tt.text, got, want)
@@ -113,21 +117,23 @@ func TestComments(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ dialect, text, want string }{
 		{"cisco", "police cir 1000000", "bc left out; default: CIR/32 bytes (250 ms)"},
-		{"cisco", "police cir 8000", "bc left out; default: 1500 bytes, because CIR/32 (250 ms) is less"},
+		{"cisco", "police cir 8000", "bc left out; default: CIR/32 bytes (250 ms), at least 1500"},
 		{"cisco", "police cir 1000000 violate-action drop", "be left out; default: bc"},
 		{"cisco", "police cir 1000000", "no violate-action, so two colors"},
 		{"huawei", "car cir 64", "cbs left out; default: 188 x CIR"},
 		{"huawei", "car cir 64", "pbs left out; default: 313 x CIR"},
 		{"huawei", "car cir 64 pir 128", "pbs left out; default: 125 x PIR"},
-		{"h3c", "car cir 64", "cbs left out; default: 62.5 x CIR, rounded up to a multiple of 512"},
+		{"h3c", "car cir 64", "cbs left out; default: 62.5 x CIR in kbit/s, rounded up to a multiple of 512"},
 		{"junos", "three-color-policer p { two-rate { committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }", "red: pass"},
 		{"junos", "three-color-policer p { two-rate { committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }", "without action loss-priority high then discard"},
 	} {
-		in, err := From(tt.dialect).Import(Source{Text: statement(tt.dialect, tt.text)})
+		in, err := From(tt.dialect).Import(Source{
+			Text: framed(tt.dialect, tt.text), Options: Options{Platform: testPlatforms[tt.dialect]},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := in.Drafts[0].Render("").Text; !strings.Contains(got, tt.want) {
+		if got := rendered(t, in.Drafts[0]); !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s: got\n%s\nwant %q", tt.dialect, tt.text, got, tt.want)
 		}
 	}
@@ -141,30 +147,30 @@ func TestCannot(t *testing.T) {
 		line          int
 		want          string
 	}{
-		{"cisco", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", 2, "CAR is another algorithm"},
-		{"cisco", statement("cisco", "police cir percent 10"), 3, "--link"},
-		{"cisco", statement("cisco", "police cir 8000 bc 1500 frobnicate"), 3, `"frobnicate" is not understood`},
-		{"cisco", statement("cisco", "police cir 8000 bc 1500 exceed-action set-prec-transmit 4"), 3, "precedence"},
-		{"cisco", statement("cisco", "set qos-group 4"), 3, "internal to the router"},
-		{"cisco", statement("cisco", "random-detect dscp-based"), 3, "WRED"},
-		{"cisco", statement("cisco", "shape peak 1000000"), 3, "excess burst"},
-		{"cisco", statement("cisco", "bandwidth percent 20"), 1, "--link"},
-		{"cisco", statement("cisco", "priority percent 20"), 3, "only while the interface is congested"},
-		{"cisco", statement("cisco", "police cir 8000\n   conform-color hipri"), 4, "color-aware"},
+		{"cisco", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", 2, "CAR with an extended burst is another algorithm"},
+		{"cisco", framed("cisco", "police cir percent 10"), 3, "--link"},
+		{"cisco", framed("cisco", "police cir 8000 bc 1500 frobnicate"), 3, `"frobnicate" is not understood`},
+		{"cisco", framed("cisco", "police cir 8000 bc 1500 exceed-action set-prec-transmit 4"), 3, "precedence"},
+		{"cisco", framed("cisco", "set qos-group 4"), 3, "internal to the router"},
+		{"cisco", framed("cisco", "random-detect dscp-based"), 3, "WRED"},
+		{"cisco", framed("cisco", "shape peak 1000000"), 3, "excess burst"},
+		{"cisco", framed("cisco", "bandwidth percent 20"), 1, "--link"},
+		{"cisco", framed("cisco", "priority percent 20"), 3, "only while the interface is congested"},
+		{"cisco", framed("cisco", "police cir 8000\n   conform-color hipri"), 4, "color-aware"},
 		{"cisco", "policy-map P\n class X\n  set cos 5\n", 2, "there is no class-map X"},
 		{"cisco", "class-map X\n match not dscp ef\npolicy-map P\n class X\n", 4, "negation"},
 		{"cisco", "class-map X\n match protocol http\npolicy-map P\n class X\n", 4, "contents of packets"},
 		{"cisco", "ip access-list extended L\n deny tcp any any\n permit ip any any\nclass-map X\n match access-group name L\npolicy-map P\n class X\n", 7, "negation"},
-		{"cisco", "class-map match-all X\n match dscp ef\n match dscp af11\npolicy-map P\n class X\n", 5, "cannot combine"},
-		{"huawei", "car cir 64\n", 1, "it belongs to no behavior"},
-		{"huawei", statement("huawei", "car cir 64 color-aware"), 5, "color-aware"},
-		{"huawei", statement("huawei", "car cir x"), 5, "not a rate in kbit/s"},
-		{"huawei", statement("huawei", "queue af bandwidth 1000"), 5, "not understood"},
-		{"h3c", statement("h3c", "car cir 64 green remark-lp-pass 3"), 5, "a policy has no such action"},
-		{"junos", statement("junos", "policer p { if-exceeding { bandwidth-limit 1m; burst-size-limit 15k; } then forwarding-class bulk; }"), 2, "internal to the router"},
-		{"junos", statement("junos", "policer p { if-exceeding { bandwidth-limit 1m; } then discard; }"), 6, "policer p has no burst"},
-		{"junos", statement("junos", "three-color-policer p { two-rate { color-aware; committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }"), 2, "precolor"},
-		{"junos", "set firewall family inet filter P term a from tcp-established\nset firewall family inet filter P term a then policer p\n", 1, "no such condition"},
+		{"cisco", "class-map match-all X\n match dscp ef\n match dscp af11\npolicy-map P\n class X\n", 5, "no packet matches"},
+		{"huawei", "car cir 64\n", 1, "outside of a policy"},
+		{"huawei", framed("huawei", "car cir 64 color-aware"), 5, "color-aware"},
+		{"huawei", framed("huawei", "car cir x"), 5, "not a rate in kbit/s"},
+		{"huawei", framed("huawei", "queue af bandwidth 1000"), 5, "queues of the interface"},
+		{"h3c", framed("h3c", "car cir 64 green remark-lp-pass 3"), 5, "not understood"},
+		{"junos", framed("junos", "policer p { if-exceeding { bandwidth-limit 1m; burst-size-limit 15k; } then forwarding-class bulk; }"), 2, "internal to the router"},
+		{"junos", framed("junos", "policer p { if-exceeding { bandwidth-limit 1m; } then discard; }"), 6, "policer p has no burst"},
+		{"junos", framed("junos", "three-color-policer p { two-rate { color-aware; committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }"), 2, "precolor"},
+		{"junos", "set firewall family inet filter P term a from tcp-established\nset firewall family inet filter P term a then policer p\n", 1, "not understood"},
 	} {
 		in, err := From(tt.dialect).Import(Source{Text: tt.text})
 		if err != nil {

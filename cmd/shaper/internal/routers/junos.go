@@ -2,8 +2,14 @@ package routers
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 func init() { All["junos"] = junos{} }
@@ -21,7 +27,7 @@ type junosConfig struct {
 	byName   map[string]*junosPolicer // with a word for the kind
 	byFamily map[string]*junosFilter  // with the family
 	prefixes map[string][]string      // prefix lists
-	cos      []Line                   // class of service
+	named    map[string]bool          // parts among the problems
 }
 
 // junosFilter is a firewall filter of a family.
@@ -47,7 +53,7 @@ func (junos) Import(src Source) (*Import, error) {
 	}
 	c := &junosConfig{
 		Options: src.Options, in: &Import{}, prefixes: map[string][]string{},
-		byName: map[string]*junosPolicer{}, byFamily: map[string]*junosFilter{},
+		byName: map[string]*junosPolicer{}, byFamily: map[string]*junosFilter{}, named: map[string]bool{},
 	}
 	for _, p := range paths {
 		c.path(p)
@@ -56,11 +62,37 @@ func (junos) Import(src Source) (*Import, error) {
 	return c.in, nil
 }
 
+// junosLimits are statements that limit or queue packets, and are not imported.
+var junosLimits = []struct {
+	sign   func() *regexp.Regexp
+	reason string
+}{
+	{pattern.Lazy(`^class-of-service `), "schedulers and shaping rates of class-of-service are not imported"},
+	{pattern.Lazy(`^firewall (?:.* )?hierarchical-policer \S+`), "hierarchical-policer is not supported: premium packets take tokens of both its policers"},
+	{pattern.Lazy(`^firewall (?:.* )?(?:prefix-action|service-filter|simple-filter|atm-policer|load-balance-group) `), outsideReason},
+	{pattern.Lazy(`^(?:groups \S+|dynamic-profiles \S+) (?:.* )?(?:firewall|class-of-service) `), "groups and dynamic profiles are not expanded: paste what display inheritance shows"},
+	{pattern.Lazy(`^interfaces .*\b(?:shaping-rate|storm-control|ethernet-policer-profile|layer2-policer|input-hierarchical-policer|traffic-control-profile)\b`), outsideReason},
+	{pattern.Lazy(`^(?:forwarding-options|ethernet-switching-options|switch-options|bridge-domains|vlans) .*\b(?:storm-control|rate-limit|policer)`), outsideReason},
+	{pattern.Lazy(`^system ddos-protection `), outsideReason},
+	{pattern.Lazy(`^(?:[^f]\S*|f(?:[^i]\S*)?) (?:.* )?firewall `), "it is not understood"},
+}
+
 // path sorts a statement into the parts.
 func (c *junosConfig) path(l Line) {
 	a := &args{l.Words}
 	if a.take("logical-systems", "tenants") != "" {
 		a.next()
+	}
+	text := strings.Join(a.words, " ") + " "
+	for _, limit := range junosLimits {
+		if at := limit.sign().FindString(text); at != "" {
+			if !strings.HasSuffix(at, " ") && c.named[at] {
+				return // one problem for each part
+			}
+			c.named[at] = true
+			c.in.Problems = append(c.in.Problems, l.problem("%s", limit.reason))
+			return
+		}
 	}
 	switch {
 	case a.take("policy-options") != "" && a.take("prefix-list") != "":
@@ -69,8 +101,8 @@ func (c *junosConfig) path(l Line) {
 			c.prefixes[name] = append(c.prefixes[name], prefix)
 		}
 		return
-	case a.take("class-of-service") != "":
-		c.cos = append(c.cos, Line{Number: l.Number, Words: l.Words})
+	case a.peek() == "interfaces":
+		c.interfacePolicer(l)
 		return
 	case a.take("firewall") == "" &&
 		!slices.Contains([]string{"policer", "three-color-policer", "family", "filter"}, a.peek()):
@@ -78,14 +110,23 @@ func (c *junosConfig) path(l Line) {
 		return
 	}
 	family := "inet"
+	unknown := func() { c.in.Problems = append(c.in.Problems, l.problem("it is not understood")) }
+	if a.done() {
+		return
+	}
 	switch kind := a.take("policer", "three-color-policer", "family", "filter"); kind {
 	case "policer", "three-color-policer":
-		p := c.policer(kind == "three-color-policer", a.next(), l)
+		if a.done() {
+			unknown()
+			return
+		}
+		p := c.policer(kind, a.next(), l)
 		p.lines = append(p.lines, Line{Number: l.Number, Words: a.words})
 		return
 	case "family":
 		if family = a.next(); a.take("filter") == "" {
-			break
+			unknown()
+			return
 		}
 		fallthrough
 	case "filter":
@@ -93,8 +134,25 @@ func (c *junosConfig) path(l Line) {
 			c.filter(family, name, l).add(l, a)
 			return
 		}
+		fallthrough
+	default:
+		unknown()
 	}
-	c.in.Skip(l)
+}
+
+// interfacePolicer reads which packets of an interface a policer meters.
+func (c *junosConfig) interfacePolicer(l Line) {
+	i := slices.Index(l.Words, "policer")
+	if i < 2 || l.Words[i-2] != "family" {
+		c.in.Skip(l)
+		return
+	}
+	direction, name := l.Word(i+1), l.Word(i+2)
+	if p := c.policer("policer", name, l); len(l.Words) == i+3 && (direction == "input" || direction == "output") {
+		p.on = append(p.on, l.Words[i-1])
+		return
+	}
+	c.in.Problems = append(c.in.Problems, l.problem("it is not understood"))
 }
 
 // filter returns a filter, which it adds if there is none.
@@ -119,7 +177,7 @@ var filterOptions = []string{
 // add adds a statement of a filter.
 func (f *junosFilter) add(l Line, a *args) {
 	if a.take("term") == "" || a.done() {
-		if !slices.Contains(filterOptions, a.peek()) {
+		if option := a.next(); !slices.Contains(filterOptions, option) || !a.done() && option != "accounting-profile" {
 			f.unknown = append(f.unknown, l)
 		}
 		return
@@ -131,23 +189,41 @@ func (f *junosFilter) add(l Line, a *args) {
 		f.byName[name] = t
 		f.terms = append(f.terms, t)
 	}
-	kind := a.take("from", "then")
-	if a.done() {
-		return
+	switch kind := a.take("from", "then"); {
+	case a.done():
+	case kind == "then":
+		t.then = append(t.then, Line{Number: l.Number, Words: a.words})
+	case kind == "from":
+		t.from = append(t.from, Line{Number: l.Number, Words: a.words})
+	default:
+		f.unknown = append(f.unknown, l)
 	}
-	rest := Line{Number: l.Number, Words: a.words}
-	if kind == "then" {
-		t.then = append(t.then, rest)
-	} else {
-		t.from = append(t.from, rest)
+}
+
+// policers returns the policers of a term.
+func (c *junosConfig) policersOf(t *junosTerm) (list []*junosPolicer) {
+	for _, l := range t.then {
+		for i, w := range l.Words {
+			at := i + 1
+			if w == "three-color-policer" {
+				at++
+			} else if w != "policer" {
+				continue
+			}
+			if p := c.byName[w+" "+l.Word(at)]; p != nil && !slices.Contains(list, p) {
+				list = append(list, p)
+			}
+		}
 	}
+	return list
 }
 
 // hasPolicer reports whether some term of the filter uses a policer.
 func (f *junosFilter) hasPolicer() bool {
 	return slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
-		return slices.ContainsFunc(t.then,
-			func(l Line) bool { return l.Has("policer") || l.Has("three-color-policer") })
+		return slices.ContainsFunc(t.then, func(l Line) bool {
+			return slices.Contains(l.Words, "policer") || slices.Contains(l.Words, "three-color-policer")
+		})
 	})
 }
 
@@ -194,18 +270,26 @@ func (c *junosConfig) drafts() {
 		}
 		d := c.in.Draft(name, p.line.Number)
 		d.Part = whole
-		d.Remark("Policer %s is not used by a filter: it meters all packets.", p.name)
-		class := NewEntry(p.name, p.line.Number, "%s", p.line.Text())
-		if err := p.apply(c, d, class); err != nil {
-			d.Cannot(p.line, "%v", err)
+		d.Remark("Policer %s is not used by a filter: it meters all packets of its interfaces.", p.name)
+		slices.Sort(p.on)
+		families := slices.Compact(p.on)
+		if families == nil {
+			families = []string{"any"}
 		}
-		d.Class(class, []Conditions{{}})
-	}
-	if c.cos != nil {
-		d := c.in.Draft("class-of-service", c.cos[0].Number)
-		d.Part = len(c.in.Drafts) > 1
-		for _, l := range c.cos {
-			d.Cannot(l, "schedulers and shaping rates of class-of-service are not imported")
+		for _, family := range families {
+			name := p.name
+			if len(families) > 1 {
+				name += "-" + family
+			}
+			class := d.NewClass(name, p.line, "%s", p.line.Text())
+			when, err := familyMatch(p.line, family)
+			if err == nil {
+				err = p.apply(d, class, p.families && len(families) > 1)
+			}
+			if err != nil {
+				d.Cannot(p.line, "%v", err)
+			}
+			d.Class(class, when)
 		}
 	}
 }
@@ -246,44 +330,39 @@ func (c *junosConfig) sameAction(a, b *junosTerm) bool {
 		}
 		return list
 	}
-	if !slices.Equal(words(a), words(b)) {
-		return false
+	own := func(p *junosPolicer) bool { // of each filter
+		p.parse()
+		return !p.families
 	}
-	for _, l := range a.then {
-		if l.Has("policer") || l.Has("three-color-policer") {
-			if p := c.named(l); p == nil || !p.has("logical-interface-policer") {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// named returns the policer of a statement, or nil.
-func (c *junosConfig) named(l Line) *junosPolicer {
-	return c.byName[l.Words[0]+" "+l.Words[len(l.Words)-1]]
+	return slices.Equal(words(a), words(b)) && !slices.ContainsFunc(c.policersOf(a), own)
 }
 
 // filterDraft adds the classes of a filter, or of one for each IP version.
 func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*junosTerm) {
 	d.Remark("The router counts IP packets in filters of inet and inet6. With l2 filters, import with --length l2.")
-	for _, f := range group {
+	users := map[*junosPolicer]int{}
+	for _, side := range terms {
+		for i, t := range side {
+			if t != nil && (i == 0 || side[0] == nil) {
+				for _, p := range c.policersOf(t) {
+					users[p]++
+				}
+			}
+		}
+	}
+	var rest []Condition // no term takes all packets of the family
+	for i, f := range group {
 		for _, l := range f.unknown {
 			d.Cannot(l, "it is not understood")
 		}
-	}
-	users := map[*junosPolicer]int{}
-	for _, side := range terms {
-		for _, p := range c.policersOf(side) {
-			users[p]++
+		takesAll := func(side []*junosTerm) bool { return side[i] != nil && len(side[i].from) == 0 }
+		open := !slices.ContainsFunc(terms, takesAll)
+		if when, err := familyMatch(Line{}, f.family); open && err == nil {
+			rest = append(rest, when...)
 		}
 	}
-	open := make([]bool, len(group)) // no term takes all packets of the family
-	for i := range open {
-		open[i] = true
-	}
 	for _, side := range terms {
-		var when []Conditions
+		var when []Condition
 		var first *junosTerm
 		var fail error
 		for i, t := range side {
@@ -298,29 +377,20 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 				fail = err
 			}
 			when = append(when, m...)
-			open[i] = open[i] && len(t.from) > 0
 		}
 		if fail != nil {
 			d.Omit(first.line, 0, fail)
 			continue
 		}
 		if first.name == unclassifiedTerm && len(first.from) == 0 && len(first.then) == 1 &&
-			first.then[0].Has("accept") {
+			first.then[0].is("accept") {
 			continue
 		}
-		class := NewEntry(first.name, first.line.Number, "term %s", first.name)
-		c.actions(d, class, first, users)
-		d.Class(class, when)
-	}
-	var rest []Conditions
-	for i, isOpen := range open {
-		if isOpen {
-			rest = append(rest, familyMatch(Line{}, group[i].family)...)
-		}
+		d.Class(c.class(d, first, users), when)
 	}
 	if rest != nil {
-		class := NewEntry("implicit-discard", 0, "a filter discards packets that no term matches")
-		class.Set("green", "drop", 0, "")
+		class := d.NewClass("implicit-discard", Line{}, "a filter discards packets that no term matches")
+		d.setAction(class, meter.Green, treatment{drop: true}, nil, nil)
 		d.Class(class, rest)
 	}
 }
@@ -328,71 +398,75 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 // unclassifiedTerm is the term of exported filters for unclassified packets.
 const unclassifiedTerm = "shaper-unclassified"
 
-// policersOf returns the policers of a term.
-func (c *junosConfig) policersOf(side []*junosTerm) (list []*junosPolicer) {
-	for _, t := range side {
-		if t == nil {
-			continue
-		}
-		for _, l := range t.then {
-			if l.Has("policer") || l.Has("three-color-policer") {
-				if p := c.named(l); p != nil && !slices.Contains(list, p) {
-					list = append(list, p)
-				}
-			}
-		}
-	}
-	return list
+// junosThen is the actions of a term that are read.
+type junosThen struct {
+	*junosConfig
+	d       *Draft
+	class   *dataplane.Class
+	users   map[*junosPolicer]int
+	metered bool
+	accepts bool
+	action  *treatment
 }
 
-// actions adds the actions of a term to a class.
-func (c *junosConfig) actions(d *Draft, class *Entry, t *junosTerm, users map[*junosPolicer]int) {
-	var metered, accepts bool
-	for _, l := range t.then {
-		var err error
-		switch strings.ToLower(l.Words[0]) {
-		case "accept":
-			accepts = true
-		case "count", "log", "syslog", "sample":
-		case "discard", "reject":
-			class.Set("green", "drop", l.Number, "%s", l.Text())
-		case "policer", "three-color-policer":
-			p := c.named(l)
-			switch {
-			case p == nil:
-				err = errors.New("there is no such policer")
-			case metered:
-				err = errors.New("a term with two policers")
-			default:
-				metered, p.used = true, true
-				err = p.join(c, d, class, users[p] > 1)
-			}
-		case "dscp", "traffic-class":
-			var v string
-			if v, err = markValue("dscp", l.Word(1)); err == nil {
-				class.Set("green", "{dscp: "+v+"}", l.Number, "%s", l.Text())
-			}
-		case "loss-priority":
-			if l.Word(1) != "low" {
-				err = errors.New("the loss priority is internal to the router")
-			}
-		case "forwarding-class":
-			err = errors.New(
-				"the forwarding class selects a queue of class-of-service, which is not imported")
-		case "next":
-			err = errors.New(
-				"a packet belongs to one class: the later terms would have to be part of this one")
-		default:
-			err = errors.New("it is not understood")
-		}
-		if err != nil {
+// junosActions are the actions of a term.
+var junosActions = newReader(junosKinds,
+	statement[*junosThen]{"accept", func(t *junosThen, _ Line, _ form.Values) error { t.accepts = true; return nil }},
+	without[*junosThen]("(log | syslog | sample | loss-priority low)"),
+	without[*junosThen]("count <word>"),
+	statement[*junosThen]{"(discard | reject)", (*junosThen).drop},
+	statement[*junosThen]{
+		"reject (administratively-prohibited | tcp-reset | network-unreachable | host-unreachable" +
+			" | protocol-unreachable | port-unreachable | no-route | address-unreachable)", (*junosThen).drop,
+	},
+	statement[*junosThen]{"policer:kind <word:name>", (*junosThen).meter},
+	statement[*junosThen]{"three-color-policer:kind (single-rate | two-rate) <word:name>", (*junosThen).meter},
+	refused[*junosThen]("hierarchical-policer <word>", "hierarchical-policer is not supported"),
+	statement[*junosThen]{"(dscp | traffic-class) <mark>", func(t *junosThen, l Line, v form.Values) error {
+		mark := dataplane.Mark{Field: dataplane.DSCP, Value: v[0].Value.(uint32)}
+		t.action = &treatment{line: l.Number, marks: []dataplane.Mark{mark}, text: l.Text()}
+		return nil
+	}},
+	refused[*junosThen]("loss-priority <word>", "the loss priority is internal to the router"),
+	refused[*junosThen]("forwarding-class <word>",
+		"the forwarding class selects a queue of class-of-service, which is not imported"),
+	refused[*junosThen]("next term",
+		"a packet belongs to one class: the later terms would have to be part of this one"),
+)
+
+func (t *junosThen) drop(l Line, _ form.Values) error {
+	t.action = &treatment{line: l.Number, drop: true, text: l.Text()}
+	return nil
+}
+
+func (t *junosThen) meter(_ Line, v form.Values) error {
+	p := t.byName[v.Get("kind").(string)+" "+v.Get("name").(string)]
+	switch {
+	case p == nil:
+		return errors.New("there is no such policer")
+	case t.metered:
+		return errors.New("a term with two policers")
+	}
+	t.metered = true
+	return p.apply(t.d, t.class, t.users[p] > 1)
+}
+
+// class returns the class of a term, with its actions.
+func (c *junosConfig) class(d *Draft, term *junosTerm, users map[*junosPolicer]int) *dataplane.Class {
+	class := d.NewClass(term.name, term.line, "term %s", term.name)
+	t := &junosThen{junosConfig: c, d: d, class: class, users: users}
+	for _, l := range term.then {
+		if err := junosActions.readEach(t, l); err != nil {
 			d.Cannot(l, "%v", err)
 		}
 	}
-	if green := class.Get("green"); metered && green != nil && green.Value != "pass" {
-		d.Cannot(t.line, "a term with a policer and another action on its packets")
-		green.Value = "pass"
-	} else if accepts && green == nil && !metered {
-		class.Set("green", "pass", t.line.Number, "accept")
+	switch {
+	case t.metered && t.action != nil:
+		d.Cannot(term.line, "a term with a policer and another action on its packets")
+	case t.action != nil:
+		d.setAction(class, meter.Green, *t.action, nil, nil)
+	case t.accepts && !t.metered:
+		d.setAction(class, meter.Green, treatment{line: term.line.Number, text: "accept"}, nil, nil)
 	}
+	return class
 }

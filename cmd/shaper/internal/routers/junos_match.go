@@ -3,152 +3,167 @@ package routers
 import (
 	"errors"
 	"fmt"
-	"strconv"
+	"net/netip"
 	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // familyMatch returns the condition for packets of a family.
-func familyMatch(l Line, family string) []Conditions {
+func familyMatch(l Line, family string) ([]Condition, error) {
 	switch family {
 	case "inet":
-		return Keyed(l, "ethertype", "ipv4")
+		return []Condition{ConditionOf(l, familyOf(false))}, nil
 	case "inet6":
-		return Keyed(l, "ethertype", "ipv6")
+		return []Condition{ConditionOf(l, familyOf(true))}, nil
+	case "any", "ethernet-switching", "bridge", "vpls", "ccc":
+		return all, nil
 	}
-	return []Conditions{{}}
+	return nil, fmt.Errorf("filters of family %s are not supported", family)
+}
+
+// junosFrom is the condition of a term that is read: the values of one field are alternatives, and each
+// field must match.
+type junosFrom struct {
+	*junosConfig
+	v6     bool
+	fields []string
+	when   map[string][]Condition
+}
+
+// Statements of from. The names of values are those of the fields of a match; address and port are those of
+// either side.
+var (
+	junosFrom4 = newReader(junosKinds, junosConditions("prefix4", "proto")...)
+	junosFrom6 = newReader(junosKinds, junosConditions("prefix6", "proto6")...)
+)
+
+func junosConditions(prefix, proto string) []statement[*junosFrom] {
+	values := (*junosFrom).values
+	return []statement[*junosFrom]{
+		refused[*junosFrom]("(source-address | destination-address | address | source-prefix-list | destination-prefix-list"+
+			" | prefix-list) <word> except", "a policy has no negation"),
+		refused[*junosFrom]("<except> <word>", "a policy has no negation"),
+		{"source-address <" + prefix + ":src>", values},
+		{"destination-address <" + prefix + ":dst>", values},
+		{"address <" + prefix + ":address>", values},
+		{"source-prefix-list <word:src>", (*junosFrom).list},
+		{"destination-prefix-list <word:dst>", (*junosFrom).list},
+		{"prefix-list <word:address>", (*junosFrom).list},
+		{"(protocol | next-header | payload-protocol) <" + proto + ":proto>", values},
+		{"source-port <port:sport>", values},
+		{"destination-port <port:dport>", values},
+		{"port <port:port>", values},
+		{"(dscp | traffic-class) <dscp>", values},
+		{"(precedence | ip-precedence) <precedence:dscp>", values},
+		{"packet-length <length>", values},
+		{"(vlan | vlan-id | user-vlan-id | learn-vlan-id) <vlan>", values},
+		{"(user-vlan-1p-priority | learn-vlan-1p-priority) <0-7:pcp>", values},
+		{"ether-type <ethertype>", values},
+	}
+}
+
+// readExcept reads a condition that is negated by its name.
+func readExcept(words []string) (any, int, error) {
+	if !strings.HasSuffix(words[0], "-except") {
+		return nil, 0, fmt.Errorf("%q is not understood", words[0])
+	}
+	return words[0], 1, nil
+}
+
+// readPortRange reads ssh, 22 or 5000-5999.
+func readPortRange(word string) (r dataplane.Range, err error) {
+	if n, err := readPort(word); err == nil {
+		return dataplane.Range{First: n, Last: n}, nil
+	}
+	first, last, _ := strings.Cut(word, "-")
+	if r.First, err = readPort(first); err == nil {
+		r.Last, err = readPort(last)
+	}
+	if err != nil || r.First > r.Last {
+		return r, fmt.Errorf("%q is not a port", word)
+	}
+	return r, nil
+}
+
+// etherTypes are EtherTypes by their names in configurations.
+var etherTypes = map[string]uint64{"ip": etherIPv4, "ipv4": etherIPv4, "ipv6": etherIPv6, "arp": 0x0806}
+
+func readEtherType(word string) (dataplane.Range, error) {
+	v, ok := etherTypes[strings.ToLower(word)]
+	if !ok {
+		return dataplane.Range{}, fmt.Errorf("%q is not one of ipv4, ipv6 and arp", word)
+	}
+	return dataplane.Range{First: v, Last: v}, nil
+}
+
+// values adds the value of a statement.
+func (f *junosFrom) values(l Line, v form.Values) error {
+	f.add(l, v[0].Name, v[0].Value)
+	return nil
+}
+
+// add adds a value of a field: a prefix or ranges.
+func (f *junosFrom) add(l Line, field string, value any) {
+	sides := map[string][]string{"address": {"src", "dst"}, "port": {"sport", "dport"}}[field]
+	if sides == nil {
+		sides = []string{field}
+	}
+	if f.when[field] == nil {
+		f.fields = append(f.fields, field)
+		f.when[field] = make([]Condition, len(sides))
+	}
+	for i, side := range sides {
+		c := ConditionOf(l, matchOf(form.Values{{Name: side, Value: value}}))
+		if p, ok := value.(netip.Prefix); ok && p.Bits() == 0 { // any address, of this family
+			c = ConditionOf(l, dataplane.Match{EtherType: familyOf(f.v6).EtherType})
+		}
+		f.when[field][i] = f.when[field][i].with(c)
+	}
+}
+
+// list adds the prefixes of a list that are of the family.
+func (f *junosFrom) list(l Line, v form.Values) error {
+	found := false
+	for _, word := range f.prefixes[v[0].Value.(string)] {
+		p, err := readPrefix(word, strings.Contains(word, ":"))
+		if err != nil {
+			return err
+		}
+		if p.Addr().Is6() == f.v6 { // a list can have both
+			f.add(l, v[0].Name, p)
+			found = true
+		}
+	}
+	if !found {
+		return errors.New("the prefix list has no prefix of this family")
+	}
+	return nil
 }
 
 // match returns the conditions of a term.
-func (c *junosConfig) match(t *junosTerm, family string) ([]Conditions, error) {
-	v6 := family == "inet6"
-	all := []Conditions{{}}
-	type group struct {
-		keys []string // alternatives
-		cond Cond
+func (c *junosConfig) match(t *junosTerm, family string) ([]Condition, error) {
+	f := &junosFrom{junosConfig: c, v6: family == "inet6", when: map[string][]Condition{}}
+	read := junosFrom4
+	if f.v6 {
+		read = junosFrom6
 	}
-	var groups []*group
-	addressed := false
 	for _, l := range t.from {
-		a := &args{l.Words}
-		word := a.peek()
-		a.next()
-		keys, values, err := c.condition(word, a, v6)
-		if err != nil {
+		if err := read.readEach(f, l); err != nil {
 			return nil, fmt.Errorf("line %d: from %s: %w", l.Number, l.Text(), err)
 		}
-		addressed = addressed || keys[0] == "src" || keys[0] == "dst"
-		var g *group
-		for _, other := range groups {
-			if strings.Join(other.keys, " ") == strings.Join(keys, " ") {
-				g = other
-			}
-		}
-		if g == nil {
-			g = &group{keys, Cond{Line: l.Number, Comment: l.Text()}}
-			groups = append(groups, g)
-		} else if len(g.cond.Comment) < maxComment {
-			g.cond.Comment += "; " + l.Text()
-		}
-		g.cond.Values = append(g.cond.Values, values...)
 	}
-	for _, g := range groups {
-		var one []Conditions
-		for _, key := range g.keys {
-			cond := g.cond
-			cond.Key = key
-			one = append(one, Conditions{cond})
-		}
-		ok := false
-		if all, ok = Both(all, one); !ok {
-			return nil, errors.New("its conditions restrict the same field twice")
+	out := all
+	var err error
+	for _, field := range f.fields {
+		if out, err = Both(out, f.when[field]); err != nil {
+			return nil, err
 		}
 	}
-	if !addressed {
-		both, ok := Both(all,
-			familyMatch(Line{Number: t.line.Number, Words: []string{"family", family}}, family))
-		if !ok {
-			return nil, errors.New("ether-type and family contradict each other")
-		}
-		all = both
+	families, err := familyMatch(Line{Number: t.line.Number, Words: []string{"family", family}}, family)
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
-}
-
-// condition reads a statement of from. A condition with several keys matches if one of them does.
-func (c *junosConfig) condition(word string, a *args, v6 bool) (keys, values []string, err error) {
-	value := a.next()
-	if a.peek() == "except" || strings.HasSuffix(word, "-except") {
-		return nil, nil, errors.New("a policy has no negation")
-	}
-	switch word {
-	case "source-address", "destination-address", "address":
-		keys = map[string][]string{
-			"source-address": {"src"}, "destination-address": {"dst"}, "address": {"src", "dst"},
-		}[word]
-		v, err := prefixText(value, v6)
-		if err == nil && v == "" {
-			v = map[bool]string{false: "0.0.0.0/0", true: `"::/0"`}[v6]
-		}
-		return keys, []string{v}, err
-	case "source-prefix-list", "destination-prefix-list", "prefix-list":
-		keys = map[string][]string{
-			"source-prefix-list": {"src"}, "destination-prefix-list": {"dst"}, "prefix-list": {"src", "dst"},
-		}[word]
-		for _, p := range c.prefixes[value] {
-			if strings.Contains(p, ":") != v6 {
-				continue // a list can have both
-			}
-			v, err := prefixText(p, v6)
-			if err != nil {
-				return nil, nil, err
-			}
-			values = append(values, v)
-		}
-		if values == nil {
-			return nil, nil, errors.New("the prefix list has no prefix of this family")
-		}
-		return keys, values, nil
-	case "protocol", "next-header", "payload-protocol":
-		v, ok := protocol(value)
-		if !ok {
-			return nil, nil, fmt.Errorf("%q is not a protocol that is supported", value)
-		}
-		if v6 && value == "icmp" {
-			v = "icmpv6"
-		}
-		return []string{"proto"}, []string{v}, nil
-	case "source-port", "destination-port", "port":
-		keys = map[string][]string{
-			"source-port": {"sport"}, "destination-port": {"dport"}, "port": {"sport", "dport"},
-		}[word]
-		first, last, dash := strings.Cut(value, "-")
-		x, err := port(value)
-		if err == nil {
-			return keys, []string{strconv.Itoa(x)}, nil
-		}
-		x, err = port(first)
-		y, err2 := port(last)
-		if !dash || err != nil || err2 != nil || x > y {
-			return nil, nil, fmt.Errorf("%q is not a port", value)
-		}
-		return keys, []string{fmt.Sprintf("%d-%d", x, y)}, nil
-	case "dscp", "traffic-class", "precedence", "ip-precedence":
-		v, err := dscpValue(value, strings.Contains(word, "precedence"))
-		return []string{"dscp"}, []string{v}, err
-	case "packet-length":
-		v, err := ranges(&args{[]string{value}}, 65535)
-		return []string{"length"}, v, err
-	case "vlan", "vlan-id", "user-vlan-id", "learn-vlan-id":
-		v, err := ranges(&args{[]string{value}}, 4095)
-		return []string{"vlan"}, v, err
-	case "user-vlan-1p-priority", "learn-vlan-1p-priority":
-		v, err := ranges(&args{[]string{value}}, 7)
-		return []string{"pcp"}, v, err
-	case "ether-type":
-		switch value {
-		case "ipv4", "ipv6", "arp":
-			return []string{"ethertype"}, []string{value}, nil
-		}
-	}
-	return nil, nil, errors.New("a policy has no such condition")
+	return Both(out, families)
 }

@@ -4,202 +4,275 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 )
 
-// junosToken is a word, or one of { } ; [ ].
-type junosToken struct {
-	text   string
-	line   int
-	quoted bool
+// junosPrompt is user@host# or user@host>.
+var junosPrompt = pattern.Lazy(`^\s*(?:\{\w+(?::\w+)?\}\s*)?[\w.-]+@[\w./:-]+[#>](?P<level>) ?`)
+
+// junosBanner is the line in which the command line prints its level.
+var junosBanner = pattern.Lazy(`^\[edit(?: (.*))?\]$`)
+
+// junosReader reads statements with braces, set commands, and what a command line prints around them. Each
+// returned line is a statement with the names of its hierarchy, as in show configuration | display set.
+type junosReader struct {
+	paths []Line
+	base  []string // level of the command line
+	shown []string // level of the statements with braces
+
+	inComment bool
+	levels    []junosLevel
+	path      []string // of all open levels
+	start     int      // of the words of the statement in path
+	lists     map[int][]string
+	inList    bool
+	inactive  int
+	line      int // of the statement
 }
 
-// junosTokens splits a text. It removes comments.
-func junosTokens(text string) (tokens []junosToken, err error) {
-	line := 1
-	for i := 0; i < len(text); {
-		switch c := text[i]; {
-		case c == '\n':
-			line++
-			i++
-		case c == ' ', c == '\t', c == '\r':
-			i++
-		case c == '#':
-			for i < len(text) && text[i] != '\n' {
-				i++
-			}
-		case strings.HasPrefix(text[i:], "/*"):
-			end := strings.Index(text[i:], "*/")
-			if end < 0 {
-				return nil, fmt.Errorf("line %d: the comment does not end", line)
-			}
-			line += strings.Count(text[i:i+end], "\n")
-			i += end + 2
-		case strings.ContainsRune("{};[]", rune(c)):
-			tokens = append(tokens, junosToken{text: string(c), line: line})
-			i++
-		case c == '"':
-			end := strings.IndexAny(text[i+1:], "\"\n")
-			if end < 0 || text[i+1+end] == '\n' {
-				return nil, fmt.Errorf("line %d: the quotes are not closed", line)
-			}
-			tokens = append(tokens, junosToken{text[i+1 : i+1+end], line, true})
-			i += end + 2
-		default:
-			end := strings.IndexAny(text[i:], " \t\r\n{};[]\"")
-			if end < 0 {
-				end = len(text) - i
-			}
-			if end == 0 {
-				end = 1
-			}
-			tokens = append(tokens, junosToken{text: text[i : i+end], line: line})
-			i += end
-		}
-	}
-	return tokens, nil
-}
+type junosLevel struct{ words, line int }
 
-// junosPaths reads a configuration with braces, or set commands. Each returned line is a statement
-// with the names of its hierarchy, as in show configuration | display set.
+// junosPaths reads a configuration.
 func junosPaths(text string) ([]Line, error) {
-	lines, err := ReadLines(text)
+	lines, err := ReadLines(text, nil)
 	if err != nil {
 		return nil, err
 	}
+	r := &junosReader{}
 	for _, l := range lines {
-		if l.Has("set") || l.Has("delete") || l.Has("deactivate") {
-			return junosSet(lines), nil
+		if len(r.levels) == 0 && len(r.path) == 0 && !r.inComment && r.command(l) {
+			continue
 		}
-		if strings.ContainsAny(l.Text(), "{;") {
+		if err := r.braces(l.Number, l.Text()); err != nil {
+			return nil, err
+		}
+	}
+	return r.paths, r.end()
+}
+
+// command reads a line of the command line. It returns false for a statement with braces.
+func (r *junosReader) command(l Line) bool {
+	text, depth := prompt(junosPrompt).cut(l.Text())
+	l.Words = strings.Fields(text)
+	if m := junosBanner().FindStringSubmatch(l.Text()); m != nil {
+		r.base = strings.Fields(m[1])
+		r.shown = nil
+		return true
+	}
+	if len(l.Words) == 0 {
+		return true
+	}
+	words := l.Words[1:]
+	switch l.Words[0] {
+	case "set", "deactivate", "delete":
+		r.set(l)
+	case "edit":
+		r.base = slices.Concat(r.base, words)
+	case "top":
+		r.base = nil
+	case "up":
+		r.base = r.base[:max(len(r.base)-1, 0)]
+	case "show":
+		words = slices.DeleteFunc(words[:pipe(words)], func(w string) bool { return w == "configuration" })
+		r.shown = slices.Concat(r.base, words)
+	case "commit", "rollback", "run", "exit", "quit", "configure", "activate":
+	default:
+		return depth >= 0
+	}
+	return true
+}
+
+// pipe returns the index of the pipe behind a command.
+func pipe(words []string) int {
+	if i := slices.Index(words, "|"); i >= 0 {
+		return i
+	}
+	return len(words)
+}
+
+// set reads a set command. deactivate and delete remove a hierarchy.
+func (r *junosReader) set(l Line) {
+	words := slices.Clone(r.base)
+	lists := map[int][]string{}
+	inList := false
+	for _, w := range l.Words[1:] {
+		switch w = strings.Trim(w, `"`); {
+		case w == "[":
+			inList = true
+			words = append(words, "")
+		case w == "]":
+			inList = false
+		case inList:
+			lists[len(words)-1] = append(lists[len(words)-1], w)
+		default:
+			words = append(words, w)
+		}
+	}
+	if l.Words[0] == "set" {
+		r.add(l.Number, words, lists)
+		return
+	}
+	r.paths = slices.DeleteFunc(r.paths, func(p Line) bool {
+		return len(p.Words) >= len(words) && slices.Equal(p.Words[:len(words)], words)
+	})
+}
+
+// add adds a path for each value of its lists.
+func (r *junosReader) add(line int, words []string, lists map[int][]string) {
+	paths := [][]string{nil}
+	for i, w := range words {
+		values, isList := lists[i]
+		if !isList {
+			values = []string{w}
+		}
+		var next [][]string
+		for _, p := range paths {
+			for _, v := range values {
+				next = append(next, append(p[:len(p):len(p)], v))
+			}
+		}
+		if paths = next; len(paths) > maxAlternatives {
 			break
 		}
 	}
-	tokens, err := junosTokens(strings.TrimPrefix(text, "\ufeff"))
-	if err != nil {
-		return nil, err
+	for _, p := range paths {
+		if len(p) > 0 {
+			r.paths = append(r.paths, Line{Number: line, Words: p})
+		}
 	}
-	return junosTree(tokens)
 }
 
-// junosSet reads set commands. deactivate and delete remove a hierarchy.
-func junosSet(lines []Line) (paths []Line) {
-	for _, l := range lines {
-		if l.Has("deactivate") || l.Has("delete") {
-			paths = slices.DeleteFunc(paths, func(p Line) bool {
-				return len(p.Words) >= len(l.Words)-1 && slices.Equal(p.Words[:len(l.Words)-1], l.Words[1:])
-			})
-		}
-		if !l.Has("set") || len(l.Words) < 2 {
+// braces reads a line of statements with braces.
+func (r *junosReader) braces(line int, text string) error {
+	for text = strings.TrimSpace(text); text != ""; text = strings.TrimLeft(text, " ") {
+		if r.inComment {
+			_, rest, ended := strings.Cut(text, "*/")
+			r.inComment, text = !ended, rest
 			continue
 		}
-		list := -1 // the place of a list in brackets
-		var words, values []string
-		for _, w := range l.Words[1:] {
-			switch w = strings.Trim(w, `"`); {
-			case w == "[":
-				list = len(words)
-			case w == "]":
-			case list >= 0:
-				values = append(values, w)
-			default:
-				words = append(words, w)
+		switch c := text[0]; {
+		case c == '#':
+			return nil
+		case strings.HasPrefix(text, "/*"):
+			r.inComment, text = true, text[2:]
+		case strings.IndexByte("{};[]", c) >= 0:
+			text = text[1:]
+			if err := r.sign(line, c); err != nil {
+				return err
 			}
+		case c == '"':
+			word, rest, closed := strings.Cut(text[1:], `"`)
+			if !closed {
+				return fmt.Errorf("line %d: the quotes are not closed", line)
+			}
+			text = rest
+			if err := r.word(line, word); err != nil {
+				return err
+			}
+		default:
+			end := strings.IndexAny(text, " {};[]\"")
+			if end < 0 {
+				end = len(text)
+			}
+			if err := r.word(line, text[:end]); err != nil {
+				return err
+			}
+			text = text[end:]
 		}
-		paths = appendPaths(paths, l.Number, words, values)
 	}
-	return paths
+	return nil
 }
 
-// appendPaths adds a path for each value of a list, or one without a list.
-func appendPaths(paths []Line, line int, words, values []string) []Line {
-	if len(values) == 0 {
-		return append(paths, Line{Number: line, Words: words})
-	}
-	for _, v := range values {
-		paths = append(paths, Line{Number: line, Words: append(words[:len(words):len(words)], v)})
-	}
-	return paths
-}
+// maxDepth is the maximum number of words of a path.
+const maxDepth = 64
 
-// junosTree reads statements with braces.
-func junosTree(tokens []junosToken) (paths []Line, err error) {
-	type level struct {
-		words, line int
-	}
-	var levels []level
-	var path []string // of all open levels
-	start := 0        // of the words of the statement in path
-	var values []string
-	inList, inactive := false, 0
-	lineOf := 0
-	leaf := func() {
-		if len(path) > start && inactive == 0 && path[start] != "inactive:" {
-			paths = appendPaths(paths, lineOf, slices.Clone(path), values)
-		}
-		path, values = path[:start], nil
-	}
-	for _, t := range tokens {
-		switch {
-		case t.quoted || !strings.Contains("{};[]", t.text):
-			if len(path) == start {
-				lineOf = t.line
-			}
-			if inList {
-				values = append(values, t.text)
-			} else if path = append(path, t.text); len(path) > maxDepth {
-				return nil, fmt.Errorf("line %d: more than %d words in one statement", t.line, maxDepth)
-			}
-		case t.text == "[":
-			inList = true
-		case t.text == "]":
-			inList = false
-		case t.text == ";":
-			leaf()
-			inList = false
-		case t.text == "{":
-			if len(path) == start {
-				return nil, fmt.Errorf("line %d: { without a name", t.line)
-			}
-			if path[start] == "inactive:" || inactive > 0 {
-				inactive++
-			}
-			levels = append(levels, level{start, t.line})
-			if inactive == 0 && beginsPart(path) { // to give the part the line of its name
-				paths = append(paths, Line{Number: lineOf, Words: slices.Clone(path)})
-			}
-			start, values, inList = len(path), nil, false
-		case t.text == "}":
-			if len(levels) == 0 {
-				return nil, fmt.Errorf("line %d: } without {", t.line)
-			}
-			if len(path) > start {
-				return nil, fmt.Errorf("line %d: a statement before } does not end with a semicolon", t.line)
-			}
-			last := levels[len(levels)-1]
-			levels = levels[:len(levels)-1]
-			if inactive > 0 {
-				inactive--
-			}
-			path, start = path[:last.words], last.words
-		}
+func (r *junosReader) word(line int, w string) error {
+	if len(r.path) == 0 {
+		r.path = slices.Clone(r.shown)
+		r.start = len(r.path)
 	}
 	switch {
-	case len(levels) > 0:
-		return nil, fmt.Errorf("line %d: { is not closed: the file is not complete",
-			levels[len(levels)-1].line)
-	case len(path) > 0:
-		return nil, fmt.Errorf("line %d: %q does not end with a semicolon or a brace", lineOf,
-			strings.Join(path, " "))
+	case len(r.path) == r.start:
+		r.line = line
+		fallthrough
+	case !r.inList:
+		r.path = append(r.path, w)
+	default:
+		r.lists[len(r.path)-1] = append(r.lists[len(r.path)-1], w)
 	}
-	return paths, nil
+	if len(r.path) > maxDepth {
+		return fmt.Errorf("line %d: more than %d words in one statement", line, maxDepth)
+	}
+	return nil
+}
+
+// open reports whether the words of a statement wait for its end.
+func (r *junosReader) open() bool { return len(r.path) > r.start }
+
+func (r *junosReader) sign(line int, sign byte) error {
+	switch sign {
+	case '[':
+		if r.inList = r.open(); r.inList {
+			r.path = append(r.path, "")
+			if r.lists == nil {
+				r.lists = map[int][]string{}
+			}
+		}
+	case ']':
+		r.inList = false
+	case ';':
+		if r.open() && r.inactive == 0 && r.path[r.start] != "inactive:" {
+			r.add(r.line, slices.Clone(r.path), r.lists)
+		}
+		r.path, r.lists, r.inList = r.path[:r.start], nil, false
+	case '{':
+		if !r.open() {
+			return fmt.Errorf("line %d: { without a name", line)
+		}
+		if r.path[r.start] == "inactive:" || r.inactive > 0 {
+			r.inactive++
+		}
+		r.levels = append(r.levels, junosLevel{r.start, line})
+		if r.inactive == 0 && beginsPart(r.path) { // to give the part the line of its name
+			r.paths = append(r.paths, Line{Number: r.line, Words: slices.Clone(r.path)})
+		}
+		r.start, r.lists, r.inList = len(r.path), nil, false
+	case '}':
+		switch {
+		case len(r.levels) == 0:
+			return fmt.Errorf("line %d: } without {", line)
+		case r.open():
+			return fmt.Errorf("line %d: a statement before } does not end with a semicolon", line)
+		}
+		last := len(r.levels) - 1
+		if r.inactive > 0 {
+			r.inactive--
+		}
+		r.start = r.levels[last].words
+		r.path, r.levels = r.path[:r.start], r.levels[:last]
+	}
+	if len(r.levels) == 0 && !r.open() {
+		r.path, r.start = nil, 0
+	}
+	return nil
+}
+
+// end checks that nothing is open.
+func (r *junosReader) end() error {
+	switch {
+	case r.inComment:
+		return fmt.Errorf("the comment does not end")
+	case len(r.levels) > 0:
+		return fmt.Errorf("line %d: { is not closed: the file is not complete", r.levels[len(r.levels)-1].line)
+	case r.open():
+		return fmt.Errorf("line %d: %q does not end with a semicolon or a brace", r.line, strings.Join(r.path, " "))
+	}
+	return nil
 }
 
 // beginsPart reports whether a hierarchy is a term or a policer.
 func beginsPart(path []string) bool {
 	n := len(path)
-	return n > 1 && slices.Contains([]string{"term", "policer", "three-color-policer"}, path[n-2]) &&
-		slices.Contains([]string{"firewall", "family", "filter", "policer", "three-color-policer"}, path[0])
+	return n > 1 && slices.Contains([]string{"term", "policer", "three-color-policer"}, path[n-2])
 }
-
-// maxDepth is the maximum number of words of a path.
-const maxDepth = 64

@@ -3,206 +3,259 @@ package routers
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
-	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // junosPolicer is a policer or a three-color policer.
 type junosPolicer struct {
-	name  string
-	three bool
-	line  Line
-	lines []Line // its statements
-	used  bool   // by a filter
+	policer
+	name     string
+	three    bool
+	kind     string   // single-rate or two-rate, of a three-color policer
+	lines    []Line   // its statements
+	shared   bool     // by all terms of a filter, or by all filters of an interface
+	families bool     // shared by the filters of several families
+	used     bool     // by a filter
+	on       []string // families of interfaces
+	link     meter.Rate
+	parsed   bool
+	problems []Problem
+	meters   map[*Draft]*dataplane.Meter // shared ones
 }
 
 // policer returns a policer, which it adds if there is none.
-func (c *junosConfig) policer(three bool, name string, l Line) *junosPolicer {
-	kind := map[bool]string{false: "policer", true: "three-color-policer"}[three]
+func (c *junosConfig) policer(kind, name string, l Line) *junosPolicer {
 	p := c.byName[kind+" "+name]
 	if p == nil {
-		p = &junosPolicer{name: name, three: three, line: Line{Number: l.Number, Words: []string{kind, name}}}
+		p = &junosPolicer{name: name, three: kind == "three-color-policer", link: c.Link, meters: map[*Draft]*dataplane.Meter{}}
+		p.line = Line{Number: l.Number, Words: []string{kind, name}}
 		c.byName[kind+" "+name] = p
 		c.policers = append(c.policers, p)
 	}
 	return p
 }
 
-func (p *junosPolicer) has(words ...string) bool {
-	return slices.ContainsFunc(p.lines,
-		func(l Line) bool { return len(l.Words) >= len(words) && l.Has(words...) })
+// junosKinds are the kinds of values in policers and filters.
+var junosKinds = form.Readers{
+	"word": conditionKinds["word"],
+	"rate": func(words []string) (any, int, error) {
+		v, ok := suffixed(words[0])
+		if !ok {
+			return nil, 0, fmt.Errorf("%q is not a number, with k, m or g for 1000, 1000000 or 1000000000", words[0])
+		}
+		n, err := whole(v)
+		if err == nil && !v.IsInt() {
+			err = fmt.Errorf("%s is not a whole number", words[0])
+		}
+		return n, 1, err
+	},
+	"percent": func(words []string) (any, int, error) {
+		v, ok := suffixed(words[0])
+		if !ok {
+			return nil, 0, fmt.Errorf("%q is not a percentage", words[0])
+		}
+		return v, 1, nil
+	},
+	"mark":       ciscoKinds["dscp"],
+	"dscp":       conditionKinds["dscp"],
+	"precedence": conditionKinds["precedence"],
+	"proto":      conditionKinds["proto"],
+	"proto6":     conditionKinds["proto6"],
+	"vlan":       conditionKinds["vlan"],
+	"0-7":        conditionKinds["0-7"],
+	"length":     conditionKinds["length"],
+	"ethertype":  one(readEtherType),
+	"port":       one(readPortRange),
+	"prefix4":    addressReader(false, true),
+	"prefix6":    addressReader(true, true),
+	"except":     readExcept,
 }
 
-// join gives a class the meter of the policer. If several terms use it, they share it only with
-// filter-specific or logical-interface-policer; otherwise each term gets one of its own.
-func (p *junosPolicer) join(c *junosConfig, d *Draft, class *Entry, several bool) error {
-	if err := p.apply(c, d, class); err != nil {
-		return err
+// The statements of policers.
+var (
+	junosShared = []statement[*junosPolicer]{
+		{"filter-specific", func(p *junosPolicer, _ Line, _ form.Values) error { p.shared = true; return nil }},
+		{"logical-interface-policer", func(p *junosPolicer, _ Line, _ form.Values) error {
+			p.shared, p.families = true, true
+			return nil
+		}},
+		without[*junosPolicer]("physical-interface-policer"),
 	}
-	if several && (p.has("filter-specific") || p.has("logical-interface-policer")) {
-		m := class.Get("meter")
-		if !slices.ContainsFunc(d.Meters, func(e *Entry) bool { return e.Key == Quote(p.name) }) {
-			d.Meters = append(d.Meters,
-				&Entry{Key: Quote(p.name), Line: p.line.Number, Comment: p.line.Text(), Entries: m.Entries})
+	junosTwoColors = newReader(junosKinds, append(junosShared,
+		statement[*junosPolicer]{
+			"if-exceeding {bandwidth-limit <rate:bandwidth-limit> | bandwidth-percent <percent> | burst-size-limit <rate:burst-size-limit>}",
+			(*junosPolicer).parameters,
+		},
+		statement[*junosPolicer]{
+			"if-exceeding-pps {pps-limit <rate:pps-limit> | packet-burst <rate:packet-burst>}", (*junosPolicer).parameters,
+		},
+		statement[*junosPolicer]{"then (discard:then | loss-priority:then <word>)...", (*junosPolicer).then},
+		refused[*junosPolicer]("then [loss-priority <word>] forwarding-class <word>", internalReason),
+	)...)
+	junosThreeColors = newReader(junosKinds, append(junosShared,
+		statement[*junosPolicer]{
+			"(single-rate:kind | two-rate:kind) {color-blind | color-aware:aware" +
+				" | committed-information-rate <rate:committed-information-rate>" +
+				" | committed-burst-size <rate:committed-burst-size> | excess-burst-size <rate:excess-burst-size>" +
+				" | peak-information-rate <rate:peak-information-rate> | peak-burst-size <rate:peak-burst-size>}",
+			(*junosPolicer).parameters,
+		},
+		statement[*junosPolicer]{"action loss-priority high then discard", (*junosPolicer).then},
+	)...)
+)
+
+// parameters reads rates and bursts.
+func (p *junosPolicer) parameters(l Line, v form.Values) error {
+	for _, x := range v {
+		n, _ := x.Value.(int64)
+		a := amount{n, x.Words[0], true}
+		switch x.Name {
+		case "kind":
+			if p.kind != "" && p.kind != x.Value.(string) {
+				return errors.New("it is single-rate and two-rate")
+			}
+			p.kind = x.Value.(string)
+		case "aware":
+			return errors.New("color-aware: the router takes the input color from its classifiers: a policy reads it from the packet, so write color: aware and precolor into the policy")
+		case "percent":
+			bits, err := percentOf(x.Value.(*big.Rat), p.link)
+			if err != nil {
+				return err
+			}
+			p.cir, p.words[0] = amount{bits, fmt.Sprintf("%s percent of %v", x.Words[0], p.link), true}, "bandwidth-percent"
+		case "pps-limit":
+			p.packets = true
+			fallthrough
+		case "bandwidth-limit", "committed-information-rate":
+			p.cir, p.words[0] = a, x.Name
+		case "peak-information-rate":
+			p.pir, p.words[1] = a, x.Name
+		case "burst-size-limit", "packet-burst", "committed-burst-size":
+			p.bc, p.words[2] = a, x.Name
+		case "excess-burst-size", "peak-burst-size":
+			p.be, p.words[3] = a, x.Name
 		}
-		m.Value, m.Entries, m.Line, m.Comment = Quote(p.name), nil, p.line.Number,
-			"shared by the terms of the filter"
 	}
 	return nil
 }
 
-// apply gives a class a meter with the parameters and the actions of the policer.
-func (p *junosPolicer) apply(c *junosConfig, d *Draft, class *Entry) error {
+// then reads the action for red packets.
+func (p *junosPolicer) then(l Line, v form.Values) error {
+	was := p.actions[meter.Red]
+	t := &treatment{line: l.Number, drop: true, text: l.Text()}
+	if v != nil && !slices.ContainsFunc(v, func(x form.Value) bool { return x.Value == "discard" }) {
+		t.drop, t.text = false, l.Text()+": forwarded; the loss priority is internal to the router"
+	}
+	if was == nil || t.drop {
+		p.actions[meter.Red] = t
+	}
+	return nil
+}
+
+// parse reads the statements.
+func (p *junosPolicer) parse() {
+	if p.parsed {
+		return
+	}
+	p.parsed = true
+	read := junosTwoColors
 	if p.three {
-		return p.threeColors(c, d, class)
+		read = junosThreeColors
 	}
-	return p.twoColors(c, d, class)
-}
-
-func (p *junosPolicer) twoColors(c *junosConfig, d *Draft, class *Entry) error {
-	m := class.Map("meter")
-	m.Set("type", "token-bucket", p.line.Number, "%s", p.line.Text())
-	class.Set("green", "pass", p.line.Number, "within the limit")
-	var discard, lossPriority bool
 	for _, l := range p.lines {
-		a := &args{l.Words}
-		var err error
-		switch a.take("if-exceeding", "if-exceeding-pps", "then", "filter-specific",
-			"logical-interface-policer", "physical-interface-policer") {
-		case "if-exceeding", "if-exceeding-pps":
-			err = p.parameter(c, m, l, a, map[string]string{
-				"bandwidth-limit": "rate", "bandwidth-percent": "rate", "burst-size-limit": "burst",
-				"pps-limit": "rate", "packet-burst": "burst",
-			})
-		case "then":
-			switch a.next() {
-			case "discard":
-				discard = true
-				class.Set("red", "drop", l.Number, "%s", l.Text())
-			case "loss-priority":
-				lossPriority = true
-				class.Set("red", "pass", l.Number,
-					"%s: forwarded; the loss priority is internal to the router", l.Text())
-			default:
-				err = errors.New("it is internal to the router")
-			}
-		case "":
-			if len(l.Words) > 0 {
-				err = errors.New("it is not understood")
-			}
+		if len(l.Words) == 0 {
+			continue
 		}
-		if err != nil {
-			d.Cannot(l, "policer %s: %v", p.name, err)
+		if err := read.read(p, l); err != nil {
+			p.problems = append(p.problems, l.problem("%s %s: %v", p.line.Words[0], p.name, err))
 		}
 	}
-	if discard && lossPriority {
-		class.Set("red", "drop", p.line.Number, "then discard")
-	}
-	if class.Get("red") == nil {
-		class.Set("red", "pass", p.line.Number,
-			"the policer has no action for the excess that a policy can express")
-	}
-	return p.complete(m, "rate", "burst")
 }
 
-// parameter reads a rate or a burst. keys holds the keys of the policy by parameter.
-func (p *junosPolicer) parameter(c *junosConfig, m *Entry, l Line, a *args, keys map[string]string) error {
-	name := a.peek()
-	a.next()
-	key, known := keys[name]
-	if !known {
-		return errors.New("it is not understood")
+// apply gives a class a meter with the parameters and the actions of the policer. If several terms use it,
+// they share it only if the policer says so; otherwise each term gets one of its own.
+func (p *junosPolicer) apply(d *Draft, class *dataplane.Class, several bool) error {
+	if len(p.lines) == 0 {
+		return fmt.Errorf("policer %s is not in the configuration", p.name)
 	}
-	word := a.next()
-	v, ok := suffixed(word)
-	if !ok {
-		return fmt.Errorf("%q is not a number, with k, m or g for 1000, 1000000 or 1000000000", word)
+	p.parse()
+	p.used = true
+	for _, problem := range p.problems {
+		if !slices.Contains(d.Problems, problem) {
+			d.Problems = append(d.Problems, problem)
+		}
 	}
-	n, err := whole(v)
-	if err != nil {
+	kind, err := p.complete()
+	if err != nil && p.problems == nil {
 		return err
+	} else if err != nil {
+		return nil
 	}
-	switch name {
-	case "bandwidth-percent":
-		if n, err = percentOf(v, c.Link); err != nil {
-			return err
-		}
-		m.Set(key, BitRate(n), l.Number, "%s percent of %v", word, c.Link)
-	case "pps-limit":
-		m.Set(key, fmt.Sprintf("%dp/1s", n), l.Number, "%s", l.Text())
-		m.Set("count", "packets", l.Number, "if-exceeding-pps")
-	case "packet-burst":
-		m.Set(key, fmt.Sprint(n), l.Number, "%s", l.Text())
-	default:
-		if strings.HasSuffix(name, "-rate") || strings.HasSuffix(name, "-limit") && key != "burst" {
-			m.Set(key, BitRate(n), l.Number, "%s bit/s", l.Text())
-		} else {
-			m.Set(key, fmt.Sprint(n), l.Number, "%s bytes", l.Text())
-		}
+	why := map[string]string{"": "two colors", "single-rate": "RFC 2697", "two-rate": "RFC 2698"}[p.kind]
+	d.meter(class, &p.policer, kind, why)
+	red := p.actions[meter.Red]
+	switch {
+	case red == nil && p.three:
+		red = &treatment{line: p.line.Number, text: "forwarded: without action loss-priority high then discard, red packets only get a high loss priority"}
+	case red == nil:
+		return fmt.Errorf("policer %s has no action for packets above the limit", p.name)
 	}
-	return nil
-}
-
-// complete checks a meter for missing parameters.
-func (p *junosPolicer) complete(m *Entry, keys ...string) error {
-	for _, key := range keys {
-		if m.Get(key) == nil {
-			return fmt.Errorf("policer %s has no %s", p.name, key)
-		}
+	green := "within the limit"
+	if p.three {
+		green = "low loss priority"
+		d.setAction(class, meter.Yellow,
+			treatment{line: p.line.Number, text: "medium-high loss priority, which is internal to the router"}, nil, nil)
+	}
+	d.setAction(class, meter.Green, treatment{line: p.line.Number, text: green}, nil, nil)
+	d.setAction(class, meter.Red, *red, nil, nil)
+	if several && p.shared {
+		p.share(d, class)
 	}
 	return nil
 }
 
-func (p *junosPolicer) threeColors(c *junosConfig, d *Draft, class *Entry) error {
-	m := class.Map("meter")
-	red, redLine := "pass", p.line
-	comment := "forwarded: without action loss-priority high then discard, red packets only get a high loss priority"
-	two := p.has("two-rate")
-	kind := map[bool]string{false: "srtcm", true: "trtcm"}[two]
-	m.Set("type", kind, p.line.Number, "%s", p.line.Text())
-	keys := map[string]string{
-		"committed-information-rate": "cir", "committed-burst-size": "cbs", "excess-burst-size": "ebs",
+// share makes the meter of a class the one that the policer has in a draft.
+func (p *junosPolicer) share(d *Draft, class *dataplane.Class) {
+	m := p.meters[d]
+	if m == nil {
+		m = class.Meter
+		m.Name = p.name
+		p.meters[d] = m
+		d.Policy.Meters = append(d.Policy.Meters, m)
+		d.From(m, "", p.line, "%s", p.line.Text())
 	}
-	need := []string{"cir", "cbs", "ebs"}
-	if two {
-		keys = map[string]string{
-			"committed-information-rate": "cir", "committed-burst-size": "cbs",
-			"peak-information-rate": "pir", "peak-burst-size": "pbs",
-		}
-		need = []string{"cir", "cbs", "pir", "pbs"}
+	class.Meter = m
+	d.From(class, "meter", p.line, "shared by the terms of the filter")
+}
+
+// complete checks the policer for missing parameters.
+func (p *junosPolicer) complete() (kind meter.Kind, err error) {
+	names := []string{"rate", "", "burst", ""}
+	kind = meter.TokenBucket{}.Kind()
+	switch {
+	case p.three && p.kind == "":
+		return kind, fmt.Errorf("three-color-policer %s is neither single-rate nor two-rate", p.name)
+	case p.kind == "single-rate":
+		kind, names = meter.SRTCM{}.Kind(), []string{"committed-information-rate", "", "committed-burst-size", "excess-burst-size"}
+	case p.kind == "two-rate":
+		kind = meter.TRTCM{}.Kind()
+		names = []string{"committed-information-rate", "peak-information-rate", "committed-burst-size", "peak-burst-size"}
 	}
-	for _, l := range p.lines {
-		a := &args{l.Words}
-		var err error
-		switch a.take("single-rate", "two-rate", "action", "filter-specific", "logical-interface-policer",
-			"physical-interface-policer") {
-		case "single-rate", "two-rate":
-			switch a.peek() {
-			case "color-blind":
-			case "color-aware":
-				err = errors.New("the router takes the input color from its classifiers: a policy reads it from the packet, so check precolor")
-				m.Set("color", "aware", l.Number, "%s", l.Text())
-			case "":
-			default:
-				err = p.parameter(c, m, l, a, keys)
-			}
-		case "action":
-			if l.Has("action", "loss-priority", "high", "then", "discard") {
-				red, redLine, comment = "drop", l, l.Text()
-			} else {
-				err = errors.New("it is not understood")
-			}
-		case "":
-			if len(l.Words) > 0 {
-				err = errors.New("it is not understood")
-			}
-		}
-		if err != nil {
-			d.Cannot(l, "three-color-policer %s: %v", p.name, err)
+	for i, a := range []amount{p.cir, p.pir, p.bc, p.be} {
+		switch {
+		case names[i] != "" && !a.given:
+			return kind, fmt.Errorf("policer %s has no %s", p.name, names[i])
+		case a.given && (names[i] == "" || p.three && p.words[i] != names[i]):
+			return kind, fmt.Errorf("policer %s: %s is not a parameter of %s", p.name, p.words[i], p.kind)
 		}
 	}
-	class.Set("green", "pass", p.line.Number, "low loss priority")
-	class.Set("yellow", "pass", p.line.Number, "medium-high loss priority, which is internal to the router")
-	class.Set("red", red, redLine.Number, "%s", comment)
-	return p.complete(m, need...)
+	if p.packets != (p.words[2] == "packet-burst") {
+		return kind, fmt.Errorf("policer %s counts bytes and packets", p.name)
+	}
+	return kind, nil
 }

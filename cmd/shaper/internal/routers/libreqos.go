@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -36,7 +37,7 @@ type site struct {
 	below    []*site
 	level    int  // number of nodes that are not virtual, from the top to this one
 	used     bool // a circuit is below it
-	entry    *Entry
+	link     *dataplane.Link
 }
 
 // network is the content of network.json.
@@ -287,6 +288,9 @@ func (n *network) check(s *site) {
 	s.level++
 	if s.max.down == 0 || s.max.up == 0 {
 		n.cannot(s.line, "node %q needs downloadBandwidthMbps and uploadBandwidthMbps above zero", s.name)
+	}
+	if one := s.min.down == 0 || s.min.up == 0; one && s.min != (siteRates{}) {
+		n.cannot(s.line, "node %q has a minimum for one direction only", s.name)
 	}
 	if s.min.down > s.max.down || s.min.up > s.max.up {
 		n.cannot(s.line, "node %q has a minimum above its maximum", s.name)

@@ -32,9 +32,12 @@ func TestLibreQoS(t *testing.T) {
 	if err != nil || problems != nil {
 		t.Fatal(err, problems)
 	}
-	d.CustomersFile = "isp.csv"
+	out, err := d.Render("test", "isp.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var lines []string
-	for line := range strings.Lines(d.Render("test").Text) {
+	for line := range strings.Lines(out.Text) {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimRight(line, " \n"); line != "" {
 			lines = append(lines, line)
@@ -167,7 +170,7 @@ func TestLibreQoSProblems(t *testing.T) {
 		{"{\"A\": {\n\"virtual\": 1}}", goodHeader + goodRow, `line 2: virtual of node "A" must be true or false`},
 		{"{\"A\": {\n\"AP\": {}}}", goodHeader + goodRow, `line 2: "AP" of node "A" is not known: nodes below it belong into "children"`},
 		{"{\n\"A\": {}}", goodHeader + goodRow, `network.json:2: node "A" needs downloadBandwidthMbps`},
-		{`{"A": {"downloadBandwidthMbps": 1, "uploadBandwidthMbps": 1, "uploadBandwidthMbpsMin": 2}}`, goodHeader + goodRow, `network.json:1: node "A" has a minimum above its maximum`},
+		{`{"A": {"downloadBandwidthMbps": 1, "uploadBandwidthMbps": 1, "downloadBandwidthMbpsMin": 1, "uploadBandwidthMbpsMin": 2}}`, goodHeader + goodRow, `network.json:1: node "A" has a minimum above its maximum`},
 		{deep, goodHeader + goodRow, `network.json:8: node "A" has 7 nodes above it: a tree has at most 8 levels`},
 		{strings.Repeat(`{"A": {"children": `, 200), goodHeader + goodRow, `is in line 1 too`},
 	} {
@@ -220,8 +223,12 @@ func FuzzLibreQoS(f *testing.F) {
 				t.Errorf("problem without a place: %+v", p)
 			}
 		}
-		if text := d.Render("fuzz").Text; !utf8.ValidString(text) {
-			t.Errorf("policy %q", text)
+		out, err := d.Render("fuzz", "")
+		switch {
+		case err != nil && len(d.Problems) == 0:
+			t.Error(err)
+		case err == nil && !utf8.ValidString(out.Text):
+			t.Errorf("policy %q", out.Text)
 		}
 	})
 }

@@ -8,16 +8,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // write makes the policy and the file of customers.
 func (n *network) write(circuits []*circuit) {
 	d := n.draft
-	c := NewEntry("customers", 0, "")
-	c.Set("per", "customer", 0, "")
-	c.Set("meter", "plan", 0, "")
-	d.Classes = append(d.Classes, c)
+	d.Class(&dataplane.Class{Name: "customers", Meter: &dataplane.Meter{}},
+		[]Condition{{Match: dataplane.Match{Customer: true}}})
 	for _, c := range circuits {
 		for s := c.parent; s != nil; s = s.above {
 			s.used = true
@@ -37,16 +37,16 @@ func (n *network) links() {
 	var add func(s *site)
 	add = func(s *site) {
 		if !s.virtual && s.used {
-			e := NewEntry(s.name, s.line, "%s", strings.TrimPrefix(s.kind+" "+s.name, " "))
+			s.link = &dataplane.Link{Name: s.name, Rate: bitRate(s.max.down), Guarantee: bitRate(s.min.down)}
+			s.link.Up = dataplane.Upward{Rate: bitRate(s.max.up), Guarantee: bitRate(s.min.up)}
 			if above := s.above.physical(); above != nil {
-				e.Set("link", Quote(above.name), 0, "")
+				s.link.Link = above.link
 			}
-			e.Set("rate", s.max.String(), s.line, "downloadBandwidthMbps, uploadBandwidthMbps")
-			if s.min != (siteRates{}) {
-				e.Set("guarantee", s.min.String(), s.line, "downloadBandwidthMbpsMin, uploadBandwidthMbpsMin")
-			}
-			n.draft.Links = append(n.draft.Links, e)
-			s.entry = e
+			line := Line{Number: s.line}
+			n.draft.From(s.link, "", line, "%s", strings.TrimPrefix(s.kind+" "+s.name, " "))
+			n.draft.From(s.link, "rate", line, "downloadBandwidthMbps, uploadBandwidthMbps")
+			n.draft.From(s.link, "guarantee", line, "downloadBandwidthMbpsMin, uploadBandwidthMbpsMin")
+			n.draft.Policy.Links = append(n.draft.Policy.Links, s.link)
 		}
 		for _, c := range s.below {
 			add(c)
@@ -55,6 +55,14 @@ func (n *network) links() {
 	for _, s := range n.top {
 		add(s)
 	}
+}
+
+// bitRate returns a rate of n bit/s, or none for 0.
+func bitRate(n int64) (r meter.Rate) {
+	if n > 0 {
+		r = meter.BitRate(n)
+	}
+	return r
 }
 
 // String writes rates as a value of a policy.
@@ -96,7 +104,8 @@ func weigh(n *network, circuits []*circuit) map[*circuit]int64 {
 		}
 		for _, c := range s.children() {
 			if w := weight(s, c.max.down); w > 1 {
-				c.entry.Set("weight", fmt.Sprint(w), c.line, "by downloadBandwidthMbps")
+				c.link.Weight = int(w)
+				n.draft.From(c.link, "weight", Line{Number: c.line}, "by downloadBandwidthMbps")
 			}
 		}
 	}
@@ -126,23 +135,26 @@ func common(circuits []*circuit, plan string) (t terms, ok bool) {
 
 // plans writes a plan for each kind of queue.
 func (n *network) plans(circuits []*circuit) {
+	customers := &dataplane.Customers{}
+	n.draft.Policy.Customers = customers
 	for _, plan := range planNames {
 		t, ok := common(circuits, plan)
 		if !ok {
 			continue
 		}
-		e := NewEntry(plan, 0, "")
-		q := e.Map("queue")
-		q.Set("rate", t.max.String(), 0, "the most frequent one; customers have their own")
+		fair := strings.HasPrefix(plan, defaultPlan)
+		p := &dataplane.ServicePlan{Name: plan, Queue: planQueue(t.max.down, fair)}
+		p.Up = &dataplane.UpwardPlan{Queue: planQueue(t.max.up, fair)}
 		if !strings.HasSuffix(plan, flat) {
-			q.Set("guarantee", t.min.String(), 0, "")
+			p.Guarantee, p.Up.Guarantee = bitRate(t.min.down), bitRate(t.min.up)
 		}
-		q.Set("limit", "100ms", 0, "an assumption: cake and fq_codel have no limit in time")
-		if strings.HasPrefix(plan, defaultPlan) {
-			q.Set("fair", "flow", 0, "cake or fq_codel")
-			q.Set("ecn", "true", 0, "")
+		if fair {
+			p.Fair.By = dataplane.ByFlow
 		}
-		n.draft.Plans = append(n.draft.Plans, e)
+		n.draft.From(p, "rate", Line{}, "the most frequent one; customers have their own")
+		n.draft.From(p, "limit", Line{}, "an assumption: cake and fq_codel have no limit in time")
+		n.draft.From(p, "fair", Line{}, "cake or fq_codel")
+		customers.Plans = append(customers.Plans, p)
 	}
 	if slices.ContainsFunc(circuits, func(c *circuit) bool { return c.sqm == defaultPlan }) {
 		n.note(n.file, 1,
@@ -152,6 +164,15 @@ func (n *network) plans(circuits []*circuit) {
 		n.note(n.devices, circuits[i].line,
 			"circuits without a parent node have a rate only: LibreQoS puts them below nodes with rates of lqos.conf")
 	}
+}
+
+// planQueue returns the queue of a plan.
+func planQueue(rate int64, fair bool) *queue.Config {
+	c := &queue.Config{Rate: bitRate(rate), Time: assumedLimit, ECN: fair}
+	if fair {
+		c.CoDel = queue.CoDelAt(c.Rate)
+	}
+	return c
 }
 
 // compare names the nodes whose circuits have guarantees above the rate of the node.

@@ -2,6 +2,8 @@ package routers
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,6 +17,14 @@ type Line struct {
 
 // Text returns the words of the line.
 func (l Line) Text() string { return strings.Join(l.Words, " ") }
+
+// problem returns the statement as a problem.
+func (l Line) problem(format string, args ...any) Problem {
+	return Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)}
+}
+
+// is reports whether the line consists of one word, in any case.
+func (l Line) is(word string) bool { return len(l.Words) == 1 && l.Has(word) }
 
 // Has reports whether the line begins with the given words, in any case.
 func (l Line) Has(words ...string) bool {
@@ -37,8 +47,25 @@ func (l Line) Word(i int) string {
 	return ""
 }
 
-// ReadLines splits a text into lines. It returns an error if it is not text.
-func ReadLines(text string) ([]Line, error) {
+// prompt is what the command line of a router prints before a statement. Its group "level" names the level of
+// the statement, with a part for each after the first one: config-pmap-c.
+type prompt func() *regexp.Regexp
+
+// cut returns a line without its prompt, and the depth of its level; -1 without a prompt.
+func (p prompt) cut(line string) (rest string, depth int) {
+	if p == nil {
+		return line, -1
+	}
+	m := p().FindStringSubmatch(line)
+	if m == nil {
+		return line, -1
+	}
+	return line[len(m[0]):], strings.Count(m[p().SubexpIndex("level")], "-")
+}
+
+// ReadLines splits a text into lines. It removes prompts; nil means that there are none. It returns an
+// error if it is not text.
+func ReadLines(text string, p prompt) ([]Line, error) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return nil, errors.New("it is not text")
@@ -47,8 +74,12 @@ func ReadLines(text string) ([]Line, error) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
+		line, depth := p.cut(line)
+		if depth < 0 {
+			depth = indent(line)
+		}
 		if words := strings.Fields(line); len(words) > 0 {
-			lines = append(lines, Line{number, indent(line), words})
+			lines = append(lines, Line{number, depth, words})
 		}
 	}
 	return lines, nil

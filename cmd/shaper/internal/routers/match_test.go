@@ -257,7 +257,7 @@ qos policy P
 			t.Errorf("%s, %s: %v %+v", tt.dialect, tt.name, err, problems)
 			continue
 		}
-		out := d.Render("x").Text
+		out := rendered(t, d)
 		if got, want := resolved(mustCompile(t, out)), resolved(mustCompile(t, tt.want)); got != want {
 			t.Errorf("%s, %s: got\n%s\nwant\n%s\n%s", tt.dialect, tt.name, got, want, out)
 		}

@@ -97,7 +97,7 @@ func imported(t *testing.T, dialect, text string) string {
 	if err != nil || problems != nil {
 		t.Fatalf("%v: %v\n%s", err, problems, text)
 	}
-	return d.Render("imported").Text
+	return rendered(t, d)
 }
 
 // resolved writes a policy so that policies with the same effect are the same text: values of a

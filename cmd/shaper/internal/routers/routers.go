@@ -2,7 +2,6 @@ package routers
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -12,7 +11,8 @@ import (
 
 // Options are the options of Import.
 type Options struct {
-	Link meter.Rate // rate of the interface, for percentages; zero: unknown
+	Link     meter.Rate // rate of the interface, for percentages; zero: unknown
+	Platform string     // of the language, see Platforms; "": as the configuration shows
 }
 
 // Source is a configuration.
@@ -176,7 +176,7 @@ func (i *Import) Pick(name string) (*Draft, []Problem, error) {
 	case len(names) == 0 && len(i.Problems) > 0:
 		return &Draft{}, i.Problems, nil
 	case len(names) == 0:
-		return nil, nil, errors.New("it has no policy, policer, shaper or queue")
+		return nil, nil, errNone
 	case name != "":
 		return nil, nil, fmt.Errorf("it has no policy named %q: its policies are %s", name, list)
 	case len(whole) == 1:

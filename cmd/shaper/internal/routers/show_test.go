@@ -67,14 +67,14 @@ const show = ` GigabitEthernet0/1
 func TestStrangeShow(t *testing.T) {
 	t.Parallel()
 	e := edge{name: "cisco-show", dialect: importOnly{routers.From("cisco-show")}}
-	before := e.outcome(show)
+	before := e.outcome(t, show)
 	if strings.Contains(before, "understood") {
 		t.Fatal(before)
 	}
 	lines := strings.SplitAfter(show, "\n")
 	for i, line := range lines {
 		for _, changed := range strangeLines(line) {
-			after := e.outcome(strings.Join(lines[:i], "") + changed + strings.Join(lines[i+1:], ""))
+			after := e.outcome(t, strings.Join(lines[:i], "")+changed+strings.Join(lines[i+1:], ""))
 			if after == before {
 				t.Errorf("not reported: %q", changed)
 			}
@@ -92,7 +92,7 @@ func TestShowParameters(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ statement, want string }{
 		{"shape (peak) cir 1000000, bc 4000, be 4000", "shape peak adds"},
-		{"shape (5)", "is not a rate"},
+		{"shape (5)", "not complete"},
 		{"Priority: 8 kbps, burst bytes 1500, b/w exceed drops: 0", "while the interface is congested"},
 		{"Priority Level: 2", "priority: 1"},
 		{"priority level 2", "priority: 1"},
@@ -113,7 +113,7 @@ func TestShowParameters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := draft.Render("x").Text + fmt.Sprint(problems)
+		got := rendered(t, draft) + fmt.Sprint(problems)
 		if slices.ContainsFunc(in.Skipped, func(p routers.Problem) bool { return p.Text == tt.statement }) {
 			got += "skipped"
 		}

@@ -29,11 +29,11 @@ func TestStrangeWords(t *testing.T) {
 					break // eight of them have most statements
 				}
 				text := texts[j]
-				before := e.outcome(text)
+				before := e.outcome(t, text)
 				lines := strings.SplitAfter(text, "\n")
 				for i, line := range lines {
 					for _, changed := range strangeLines(line) {
-						after := e.outcome(
+						after := e.outcome(t,
 							strings.Join(slices.Concat(lines[:i], []string{changed}, lines[i+1:]), ""))
 						if places++; after == before && !seen[changed] {
 							seen[changed] = true
@@ -83,7 +83,7 @@ func (e *edge) configurations() (texts []string) {
 }
 
 // outcome writes all that Import reports.
-func (e *edge) outcome(text string) string {
+func (e *edge) outcome(t *testing.T, text string) string {
 	in, err := e.dialect.Import(routers.Source{Name: "x", Text: text})
 	if err != nil {
 		return err.Error()
@@ -93,7 +93,7 @@ func (e *edge) outcome(text string) string {
 		fmt.Fprintln(&out, p.Text, p.Reason)
 	}
 	for _, d := range in.Drafts {
-		policy := comments.ReplaceAllString(d.Render("x").Text, "")
+		policy := comments.ReplaceAllString(rendered(t, d), "")
 		fmt.Fprintln(&out, d.Name, d.Problems, d.Remarks, policy)
 	}
 	return out.String()

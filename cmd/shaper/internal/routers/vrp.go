@@ -3,9 +3,14 @@ package routers
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 func init() {
@@ -17,11 +22,17 @@ func init() {
 // behaviors and policies, and car, gts and lr of interfaces.
 type vrp struct{ h3c bool }
 
+func (v vrp) language() string { return map[bool]string{false: "huawei", true: "h3c"}[v.h3c] }
+
+// vrpPrompt is <Sysname>, [Sysname] or [~Sysname-behavior-b].
+var vrpPrompt = pattern.Lazy(`^\s*(?:<[^<>\s]+>|\[[*~]?(?P<level>[^\s\[\]]+)\]) ?`)
+
 // vrpConfig holds the parts of a configuration, by name.
 type vrpConfig struct {
 	vrp
 	Options
 	in          *Import
+	platform    string // that the configuration shows, or ""
 	classifiers map[string]*vrpClassifier
 	behaviors   map[string]*vrpView
 	policies    []*vrpView
@@ -51,7 +62,7 @@ type vrpProfile struct {
 
 // Import reads policies, and the car, gts and lr statements of interfaces.
 func (v vrp) Import(src Source) (*Import, error) {
-	lines, err := ReadLines(src.Text)
+	lines, err := ReadLines(src.Text, vrpPrompt)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +71,12 @@ func (v vrp) Import(src Source) (*Import, error) {
 		behaviors: map[string]*vrpView{}, byName: map[string]*vrpView{}, profiles: map[string]*vrpProfile{},
 		lists: map[string]*vrpList{},
 	}
+	c.platform = platformNamed(v.language(), src.Text)
 	r := &vrpReader{vrpConfig: c}
 	for _, l := range lines {
+		if !v.h3c && c.platform == "" && cloudEngine().MatchString(l.Text()) {
+			c.platform = "ce"
+		}
 		r.read(l)
 	}
 	for _, p := range c.policies {
@@ -76,6 +91,18 @@ func (v vrp) Import(src Source) (*Import, error) {
 	return c.in, nil
 }
 
+// cloudEngine matches statements that only CloudEngine switches have: units, and names of interfaces.
+var cloudEngine = pattern.Lazy(
+	`(?i)^(?:qos )?(?:car|lr|gts) .*\b\d+ (?:[kmg]bps|[km]?bytes)\b|^interface (?:10|25|40|50|100|200|400)GE\d`)
+
+// vrpOutside matches statements outside of behaviors that limit, shape or queue packets.
+var vrpOutside = pattern.Lazy(`(?i)^(?:undo )?(?:` + strings.Join([]string{
+	`car`, `gts`, `qos (?:car|lr|gts|queue|max-bandwidth|bandwidth|reserved-bandwidth|wrr|wfq|sp|pq|drr|wred|carl)`,
+	`traffic-limit`, `traffic-shape`, `line-rate`, `user-queue`, `flow-queue`, `port-queue`, `port shaping`,
+	`share-shaping`, `queue-shaping`, `\S+-suppression`, `storm[ -](?:suppression|control|constrain)`, `packet-rate`,
+	`icmp rate-limit`, `arp speed-limit`,
+}, "|") + `)\b|\bqos (?:\S+ )?(?:car|lr|gts) |\bcir \d`)
+
 // vrpReader is in at most one view.
 type vrpReader struct {
 	*vrpConfig
@@ -86,10 +113,11 @@ type vrpReader struct {
 }
 
 func (r *vrpReader) read(l Line) {
-	text := l.Words[0]
 	switch {
-	case strings.HasPrefix(text, "#"), strings.HasPrefix(text, "!"), strings.EqualFold(l.Text(), "quit"),
-		strings.EqualFold(l.Text(), "return"):
+	case l.is("quit"), l.is("return"):
+		r.leave()
+		return
+	case strings.HasPrefix(l.Words[0], "#"), strings.HasPrefix(l.Words[0], "!"):
 		if l.Indent == 0 {
 			r.leave()
 		}
@@ -98,17 +126,9 @@ func (r *vrpReader) read(l Line) {
 		return
 	case l.Indent == 0:
 		r.leave()
-		if name := l.Text(); l.Has("interface") || l.Has("user-profile") || l.Has("qos-profile") {
-			r.view = &vrpView{name: strings.Join(l.Words[1:], " "), line: l}
-			if r.view.name == "" {
-				r.view.name = name
-			}
-			r.views = append(r.views, r.view)
-		}
 	}
-	if l.Has("car") || l.Has("qos", "car") || l.Has("qos", "gts") || l.Has("qos", "lr") {
-		r.in.Problems = append(r.in.Problems,
-			Problem{Line: l.Number, Text: l.Text(), Reason: "it belongs to no behavior and no interface"})
+	if !l.Has("description") && vrpOutside().MatchString(l.Text()) {
+		r.outside(l, outsideReason)
 		return
 	}
 	r.in.Skip(l)
@@ -121,14 +141,13 @@ func (r *vrpReader) leave() {
 // begins reads the first line of a view.
 func (r *vrpReader) begins(l Line) bool {
 	a := &args{l.Words}
-	first := a.take("traffic", "qos", "acl")
 	kind := ""
-	switch first {
+	switch a.take("traffic", "qos", "acl", "interface", "user-profile", "qos-profile") {
 	case "traffic":
 		kind = a.take("classifier", "behavior", "policy")
 	case "qos":
 		switch kind = a.take("policy", "car"); {
-		case kind == "car" && (r.h3c || a.peek() == "inbound" || a.peek() == "outbound"):
+		case kind == "car" && (r.h3c || slices.Contains([]string{"inbound", "outbound", "cir"}, a.peek())):
 			return false
 		case kind == "policy" && !r.h3c:
 			return false
@@ -137,6 +156,12 @@ func (r *vrpReader) begins(l Line) bool {
 		r.leave()
 		r.list = r.beginsList(l, a)
 		return r.list != nil
+	case "interface", "user-profile", "qos-profile":
+		r.leave()
+		r.view = &vrpView{name: cmp.Or(strings.Join(a.words, " "), l.Text()), line: l}
+		r.views = append(r.views, r.view)
+		r.in.Skip(l)
+		return true
 	}
 	if kind == "" || a.done() {
 		return false
@@ -177,16 +202,18 @@ func (r *vrpReader) begins(l Line) bool {
 		r.unread(l, a)
 		r.view, r.member = r.byName[name], true
 	case "car":
-		r.profiles[name] = &vrpProfile{
-			line: Line{Number: l.Number, Words: append([]string{"car"}, a.words...)},
+		if a.peek() != "cir" {
+			r.outside(l, "the cir of the profile is missing")
+			return true
 		}
+		r.profiles[name] = &vrpProfile{line: Line{Number: l.Number, Words: append([]string{"car"}, a.words...)}}
 	}
 	return true
 }
 
 // outside adds a statement that is not understood.
 func (r *vrpReader) outside(l Line, reason string) {
-	r.in.Problems = append(r.in.Problems, Problem{Line: l.Number, Text: l.Text(), Reason: reason})
+	r.in.Problems = append(r.in.Problems, l.problem("%s", reason))
 }
 
 // unread adds the statement if words of it have not been read.
@@ -199,11 +226,11 @@ func (r *vrpReader) unread(l Line, a *args) {
 // inside reads a line of the view.
 func (r *vrpReader) inside(l Line) bool {
 	switch {
-	case r.classifier != nil && l.Has("if-match"):
+	case r.classifier != nil && (l.Has("if-match") || l.Indent > 0 && !l.Has("description")):
 		r.classifier.lines = append(r.classifier.lines, l)
-	case r.list != nil && l.Has("rule"):
+	case r.list != nil && (l.Has("description") || l.Has("step") || l.Has("rule") && vrpRemark().MatchString(l.Text())):
+	case r.list != nil && (l.Has("rule") || l.Indent > 0):
 		r.list.lines = append(r.list.lines, l)
-	case r.list != nil && (l.Has("description") || l.Has("step")):
 	case r.view == nil, l.Has("description"):
 		return r.view != nil && r.member
 	case r.member:
@@ -211,13 +238,17 @@ func (r *vrpReader) inside(l Line) bool {
 			return false
 		}
 		r.view.lines = append(r.view.lines, l)
-	case l.Has("qos", "car"), l.Has("qos", "lr"), l.Has("qos", "gts"), l.Has("car"):
+	case l.Has("qos", "car"), l.Has("qos", "lr"), l.Has("qos", "gts"),
+		l.Has("car") && !r.view.line.Has("interface"):
 		r.view.lines = append(r.view.lines, l)
 	default:
 		return false
 	}
 	return true
 }
+
+// vrpRemark matches a comment of an access list.
+var vrpRemark = pattern.Lazy(`(?i)^rule (?:\d+ )?(?:description|comment|remark)\b`)
 
 // vrpAction reports whether a line begins with a keyword of a behavior or of a policy.
 func vrpAction(l Line) bool {
@@ -227,210 +258,188 @@ func vrpAction(l Line) bool {
 	}, strings.ToLower(l.Words[0]))
 }
 
+// vrpClass is a line of a policy.
+type vrpClass struct {
+	line                 Line
+	classifier, behavior string
+	precedence           int64
+}
+
+var vrpClasses = newReader(vrpKinds,
+	statement[*vrpClass]{
+		"classifier <word:classifier> behavior <word:behavior> [precedence <number>]",
+		func(c *vrpClass, l Line, v form.Values) error {
+			c.line, c.classifier, c.behavior = l, v.Get("classifier").(string), v.Get("behavior").(string)
+			if n := v.Get("number"); n != nil {
+				c.precedence = n.(int64)
+			}
+			return nil
+		},
+	},
+)
+
 // policy makes the draft of a policy.
 func (c *vrpConfig) policy(p *vrpView) {
-	d := c.in.Draft(p.name, p.line.Number)
+	d := c.draft(p.name, p.line)
 	d.Remark("If the router counts Ethernet headers, import with --length l2.")
-	for _, l := range c.byPrecedence(p.lines) {
-		a := &args{l.Words}
-		if a.take("classifier") == "" {
-			d.Cannot(l, "it is not understood")
+	var classes []*vrpClass
+	last := int64(0)
+	for _, l := range p.lines {
+		class := &vrpClass{precedence: last} // without a precedence it follows the class before it
+		if err := vrpClasses.read(class, l); err != nil {
+			d.Cannot(l, "%v", err)
 			continue
 		}
-		name := a.next()
-		a.take("behavior")
-		behavior := c.behaviors[a.next()]
-		when, err := c.classMatch(name)
-		if a.take("precedence") != "" {
-			a.number()
+		last = class.precedence
+		classes = append(classes, class)
+	}
+	slices.SortStableFunc(classes,
+		func(a, b *vrpClass) int { return cmp.Compare(a.precedence, b.precedence) })
+	for _, l := range classes {
+		when, err := c.classMatch(l.classifier)
+		behavior := c.behaviors[l.behavior]
+		if err == nil && behavior == nil {
+			err = errors.New("there is no such behavior")
 		}
-		if err == nil {
-			err = a.unread()
-		}
-		switch {
-		case err != nil:
-			d.Omit(l, 0, err)
-			continue
-		case behavior == nil:
-			d.Omit(l, 0, errors.New("there is no such behavior"))
+		if err != nil {
+			d.Omit(l.line, 0, err)
 			continue
 		}
-		class := NewEntry(name, l.Number, "%s", l.Text())
+		class := d.NewClass(l.classifier, l.line, "%s", l.line.Text())
 		c.behavior(d, class, behavior)
 		d.Class(class, when)
 	}
 }
 
-// byPrecedence sorts the lines of a policy by their precedence. A line without one follows the
-// line before it.
-func (c *vrpConfig) byPrecedence(lines []Line) []Line {
-	last, order := int64(0), map[int]int64{}
-	for _, l := range lines {
-		if i := slices.Index(l.Words, "precedence"); i >= 0 {
-			last, _ = (&args{l.Words[i+1:]}).number()
-		}
-		order[l.Number] = last
+// draft returns a draft that names the platform if the defaults depend on it.
+func (c *vrpConfig) draft(name string, l Line) *Draft {
+	d := c.in.Draft(name, l.Number)
+	if p := cmp.Or(c.Platform, c.platform); p != "" {
+		d.Remark("Read as a configuration of %s (--platform %s).", platformNames[p], p)
 	}
-	return slices.SortedStableFunc(slices.Values(lines),
-		func(a, b Line) int { return cmp.Compare(order[a.Number], order[b.Number]) })
+	return d
 }
 
-// behavior adds the actions of a behavior to a class.
-func (c *vrpConfig) behavior(d *Draft, class *Entry, b *vrpView) {
-	marks := map[string]string{}
-	queue := ""
-	var car *Line
-	for _, l := range b.lines {
-		var err error
-		switch a := (&args{l.Words}); a.take("car", "gts", "remark", "filter", "permit", "deny", "statistic",
-			"accounting", "traffic-statistic") {
-		case "car":
-			if car != nil {
-				d.Cannot(*car, "the car statement in line %d replaces it", l.Number)
-			}
-			car = &l
-		case "gts":
-			queue, err = class.Name(), c.shaper(d, class.Name(), l, a)
-		case "remark":
-			err = c.remark(marks, a)
-		case "deny":
-			class.Set("green", "drop", l.Number, "deny")
-			err = a.unread()
-		case "filter":
-			switch a.take("deny", "permit") {
-			case "deny":
-				class.Set("green", "drop", l.Number, "filter deny")
-			case "":
-				err = errors.New("it is not understood")
-			}
-			if err == nil {
-				err = a.unread()
-			}
-		case "permit":
-			err = a.unread()
-		case "statistic", "accounting", "traffic-statistic":
-		default:
-			err = errors.New("it is not understood")
-		}
-		if err != nil {
-			d.Cannot(l, "%v", err)
-		}
-	}
-	switch action := actionText(false, marks, queue); {
-	case class.Get("green") != nil:
-		if car != nil {
-			d.Cannot(*car, "the behavior drops all packets")
-		}
-	case car != nil:
-		p, err := c.car(*car, &args{car.Words[1:]})
-		if err == nil {
-			err = c.meter(class, p, marks, queue)
-		}
-		if err != nil {
-			d.Cannot(*car, "%v", err)
-		}
-	case action != "pass":
-		class.Set("green", action, b.line.Number, "%s", b.line.Text())
+// vrpBehavior is a behavior that is read.
+type vrpBehavior struct {
+	*vrpConfig
+	d     *Draft
+	class *dataplane.Class
+	marks []dataplane.Mark
+	queue *dataplane.Queue
+	car   *vrpLimit
+	drop  *Line
+}
+
+// vrpStatements are the statements of a behavior.
+var vrpStatements = newReader(vrpKinds,
+	statement[*vrpBehavior]{"car <word>...", (*vrpBehavior).readCar},
+	statement[*vrpBehavior]{"gts <word>...", (*vrpBehavior).readGTS},
+	statement[*vrpBehavior]{"remark dscp <dscp>", vrpMarking(dataplane.DSCP)},
+	statement[*vrpBehavior]{"remark (8021p | dot1p) <0-7>", vrpMarking(dataplane.PCP)},
+	refused[*vrpBehavior]("remark ip-precedence <word>", precedenceReason),
+	refused[*vrpBehavior]("remark (local-precedence | qos-local-id | drop-precedence | lp | qos-group) <word>...", internalReason),
+	statement[*vrpBehavior]{"[filter] deny", func(b *vrpBehavior, l Line, _ form.Values) error { b.drop = &l; return nil }},
+	without[*vrpBehavior]("[filter] permit"),
+	without[*vrpBehavior]("(statistic | traffic-statistic) [enable]"),
+	without[*vrpBehavior]("accounting [packet | byte]"),
+	refused[*vrpBehavior]("queue <word>...", "the queues of the interface are not imported"),
+)
+
+// vrpMarking marks all packets of a class.
+func vrpMarking(f dataplane.Field) func(*vrpBehavior, Line, form.Values) error {
+	return func(b *vrpBehavior, _ Line, v form.Values) error {
+		b.marks = setMark(b.marks, dataplane.Mark{Field: f, Value: v[0].Value.(uint32)})
+		return nil
 	}
 }
 
-// remark reads remark dscp af11 and others.
-func (c *vrpConfig) remark(marks map[string]string, a *args) (err error) {
-	field := map[string]string{
-		"dscp": "dscp", "8021p": "pcp", "dot1p": "pcp",
-	}[a.take("dscp", "8021p", "dot1p")]
-	if field == "" || len(a.words) != 1 {
-		return errors.New(noSuchAction(strings.Join(a.words, " ")))
+func (b *vrpBehavior) readCar(l Line, _ form.Values) (err error) {
+	if b.car != nil {
+		b.d.Cannot(b.car.line, "the car statement in line %d replaces it", l.Number)
 	}
-	marks[field], err = markValue(field, a.next())
+	p, err := b.limit(l)
+	if b.car = nil; err == nil {
+		b.car = p
+	}
 	return err
 }
 
-// view makes the draft of a car, gts or lr statement of an interface.
-func (c *vrpConfig) view(v *vrpView, l Line) {
-	a := &args{l.Words}
-	a.take("qos")
-	kind := a.take("car", "gts", "lr")
-	direction := a.take("inbound", "outbound")
-	name := v.name
-	if direction == "" && slices.Contains(l.Words, "outbound") {
-		direction = "outbound"
-	} else if direction == "" && slices.Contains(l.Words, "inbound") {
-		direction = "inbound"
+func (b *vrpBehavior) readGTS(l Line, _ form.Values) error {
+	p, err := b.limit(l)
+	if err == nil && b.queue != nil {
+		err = errors.New("the behavior shapes twice")
 	}
-	if direction != "" {
-		name += " " + direction
+	if err == nil {
+		b.queue = p.shaper(b.d, b.class.Name)
 	}
-	d := c.in.Draft(name, l.Number)
-	class := NewEntry("all", l.Number, "%s", l.Text())
-	a.take("any")
-	var err error
-	switch {
-	case d.Classes != nil:
-		d.Cannot(l, "it is a second limit for the same packets: a policy has one")
-		return
-	case a.peek() != "cir" && kind == "car" && c.profiles[a.peek()] != nil:
-		profile := c.profiles[a.next()]
-		profile.used = true
-		err = c.carClass(class, profile.line)
-	case a.peek() == "acl" || a.peek() == "carl":
-		err = errors.New("a limit for an access list of the interface: use a classifier")
-	case kind == "car", kind == "lr" && direction == "inbound":
-		err = c.carClass(class, Line{Number: l.Number, Words: append([]string{"car"}, a.words...)})
-	default:
-		if err = c.shaper(d, "all", l, a); err == nil {
-			class.Set("green", "{queue: all}", l.Number, "%s", l.Text())
-		}
-	}
-	if err != nil {
-		d.Cannot(l, "%v", err)
-	}
-	d.Class(class, []Conditions{{}})
+	return err
 }
 
-// carClass adds the meter and the actions of a car statement to a class.
-func (c *vrpConfig) carClass(class *Entry, l Line) error {
-	p, err := c.car(l, &args{l.Words[1:]})
-	if err != nil {
-		return err
+// behavior adds the actions of a behavior to a class.
+func (c *vrpConfig) behavior(d *Draft, class *dataplane.Class, view *vrpView) {
+	b := &vrpBehavior{vrpConfig: c, d: d, class: class}
+	for _, l := range view.lines {
+		if err := vrpStatements.read(b, l); err != nil {
+			d.Cannot(l, "%v", err)
+		}
 	}
-	return c.meter(class, p, nil, "")
+	switch {
+	case b.drop != nil && b.car != nil:
+		d.Cannot(b.car.line, "the behavior drops all packets")
+	case b.drop != nil:
+		t := treatment{line: b.drop.Number, drop: true, text: b.drop.Text()}
+		d.setAction(class, meter.Green, t, nil, nil)
+	case b.car != nil:
+		if err := b.car.meter(d, class, b.marks, b.queue); err != nil {
+			d.Cannot(b.car.line, "%v", err)
+		}
+	case b.marks != nil || b.queue != nil:
+		t := treatment{line: view.line.Number, text: view.line.Text()}
+		d.setAction(class, meter.Green, t, b.marks, b.queue)
+	}
+}
+
+// assumedLimit is the limit of queues in front of an interface whose buffer is unknown.
+const assumedLimit = 100 * time.Millisecond
+
+// view makes the draft of a car, gts or lr statement of an interface.
+func (c *vrpConfig) view(v *vrpView, l Line) {
+	p, err := c.limit(l)
+	if err != nil {
+		c.in.Problems = append(c.in.Problems, l.problem("%v", err))
+		return
+	}
+	d := c.draft(strings.TrimSpace(v.name+" "+p.way), l)
+	if d.Classes != nil {
+		d.Cannot(l, "it is a second limit for the same packets: a policy has one")
+		return
+	}
+	class := d.NewClass("all", l, "%s", l.Text())
+	if l.Has("qos", "gts") || l.Has("qos", "lr") && p.way != "inbound" {
+		d.setAction(class, meter.Green, treatment{line: l.Number, text: l.Text()}, nil, p.shaper(d, "all"))
+	} else if err := p.carClass(d, class); err != nil {
+		d.Cannot(l, "%v", err)
+	}
+	d.Class(class, all)
 }
 
 // unusedProfiles fills the drafts of profiles that no interface uses.
 func (c *vrpConfig) unusedProfiles() {
-	for name, p := range c.profiles {
-		if p.used {
+	for name, profile := range c.profiles {
+		if profile.used {
 			continue
 		}
-		d := c.in.Draft(name, p.line.Number)
-		class := NewEntry(name, p.line.Number, "qos car %s", name)
-		if err := c.carClass(class, p.line); err != nil {
-			d.Cannot(p.line, "%v", err)
+		d := c.draft(name, profile.line)
+		class := d.NewClass(name, profile.line, "qos car %s", name)
+		p, err := c.limit(profile.line)
+		if err == nil {
+			err = p.meter(d, class, nil, nil)
 		}
-		d.Class(class, []Conditions{{}})
+		if err != nil {
+			d.Cannot(profile.line, "%v", err)
+		}
+		d.Class(class, all)
 	}
 	slices.SortStableFunc(c.in.Drafts, func(a, b *Draft) int { return a.Line - b.Line })
-}
-
-// shaper adds a queue for gts, or for lr of an outgoing interface.
-func (c *vrpConfig) shaper(d *Draft, name string, l Line, a *args) error {
-	p, err := c.car(l, a)
-	if err != nil {
-		return err
-	}
-	q := NewEntry(name, l.Number, "%s", l.Text())
-	q.Set("rate", BitRate(p.cir.value), l.Number, "cir %s; sent packet by packet, without burst", p.cir.text)
-	switch {
-	case p.length.given:
-		q.Set("limit", fmt.Sprintf("%dp", p.length.value), l.Number, "queue-length %s", p.length.text)
-	case l.Has("qos", "lr"):
-		q.Set("limit", "100ms", l.Number, "assumed: the buffer of the interface is not in the configuration")
-	case c.h3c:
-		q.Set("limit", "50p", l.Number, "queue-length left out; default: 50 packets")
-	default:
-		q.Set("limit", "64p", l.Number, "queue-length left out; default: 64 packets")
-	}
-	d.Queues = append(d.Queues, q)
-	return nil
 }

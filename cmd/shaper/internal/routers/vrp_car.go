@@ -1,227 +1,218 @@
 package routers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// vrpCar is a car statement.
-type vrpCar struct {
-	line     Line
-	cir, pir amount // kbit/s as written, value in bit/s
-	cbs, ebs amount // ebs is pbs of Huawei
-	length   amount // queue-length of gts
-	actions  [3]*vrpCarAction
+// vrpLimit is a car, gts or lr statement that is read.
+type vrpLimit struct {
+	policer
+	*vrpConfig
+	length  amount // queue-length of gts
+	way     string // inbound, outbound or ""
+	profile string // name of a car profile
+	kbytes  bool   // a burst is in kbytes or mbytes
 }
 
-type vrpCarAction struct {
-	drop  bool
-	marks map[string]string
-	text  string
-}
-
-// car reads the parameters of car, gts and lr.
-func (c *vrpConfig) car(l Line, a *args) (*vrpCar, error) {
-	p := &vrpCar{line: l}
-	for !a.done() {
-		var err error
-		switch w := a.peek(); w {
-		case "cir", "pir":
-			a.next()
-			to := map[string]*amount{"cir": &p.cir, "pir": &p.pir}[w]
-			*to, err = c.kbits(a)
-		case "cbs", "pbs", "ebs", "queue-length":
-			a.next()
-			to := map[string]*amount{
-				"cbs": &p.cbs, "pbs": &p.ebs, "ebs": &p.ebs, "queue-length": &p.length,
-			}[w]
-			n, ok := a.number()
-			if !ok {
-				return p, fmt.Errorf("%s: %q is not a number", w, a.next())
-			}
-			*to = amount{n, fmt.Sprint(n), true}
-		case "green", "yellow", "red":
-			a.next()
-			color, _ := meter.ParseColor(w)
-			p.actions[color], err = c.carAction(a)
-		case "mode":
-			a.next()
-			if mode := a.next(); mode != "color-blind" {
-				err = errors.New("color-aware: the router takes the input color from its own classification")
-			}
-		case "color-aware":
-			return p, errors.New("color-aware: the router takes the input color from its own classification")
-		case "inbound", "outbound", "summary", "any", "kbps":
-			a.next()
-		case "share", "aggregation":
-			return p,
-				errors.New("the policers of several interfaces or classes share their tokens: define a meter under meters: and use it in each class")
-		default:
-			return p, fmt.Errorf("%q is not understood", a.next())
-		}
-		if err != nil {
-			return p, err
-		}
-	}
-	if !p.cir.given {
-		return p, errors.New("it has no cir")
-	}
-	return p, nil
-}
-
-// kbits reads a rate in kbit/s, or in percent.
-func (c *vrpConfig) kbits(a *args) (amount, error) {
-	percent := a.take("percent", "cir-percentage", "percentage") != ""
-	word := a.peek()
-	n, ok := a.number()
-	switch {
-	case !ok || n > maxNumber/1000:
-		return amount{}, fmt.Errorf("%q is not a rate in kbit/s", word)
-	case percent:
-		v, _ := suffixed(word)
-		bits, err := percentOf(v, c.Link)
-		return amount{bits, fmt.Sprintf("%s percent of %v", word, c.Link), true}, err
-	}
-	return amount{n * 1000, word + " kbit/s", true}, nil
-}
-
-// carAction reads the action of a color.
-func (c *vrpConfig) carAction(a *args) (*vrpCarAction, error) {
-	action := &vrpCarAction{marks: map[string]string{}}
-	var words []string
-	for !a.done() {
-		w := a.peek()
-		if w == "green" || w == "yellow" || w == "red" || words != nil &&
-			(w == "mode" || w == "summary" || w == "share" || w == "color-aware") {
-			break
-		}
-		words = append(words, a.next())
-		if w == "remark" {
-			w += "-" + a.peek()
-			words = append(words, a.next())
-		}
-		switch w {
-		case "pass":
-		case "discard":
-			action.drop = true
-		case "remark-dscp", "remark-8021p", "remark-dscp-pass", "remark-dot1p-pass":
-			field := "pcp"
-			if strings.Contains(w, "dscp") {
-				field = "dscp"
-			}
-			value := a.next()
-			words = append(words, value)
-			var err error
-			if action.marks[field], err = markValue(field, value); err != nil {
-				return nil, err
-			}
-		default:
-			return nil, fmt.Errorf("%s: %s", w, noSuchAction(w))
-		}
-	}
-	if words == nil {
-		return nil, errors.New("an action is missing")
-	}
-	action.text = strings.Join(words, " ")
-	return action, nil
-}
-
-// Limits of bursts (command references of Huawei AR and S, and of H3C S6812).
+// vrpCar are the parameters of car. They can stand in any order.
 const (
-	mostHuaweiBurst = 1<<32 - 1
-	mostH3CBurst    = 256_000_000
+	vrpCar = "cir <rate:cir> | pir <rate:pir> | cbs <bytes:bc> | (pbs | ebs) <bytes:be>" +
+		" | green <action:green>... | yellow <action:yellow>... | red <action:red>... | mode color-blind"
+	vrpWay   = "(inbound:way | outbound:way)"
+	vrpGTS   = "cir <rate:cir> | cbs <bytes:bc> | ebs <bytes:be> | queue-length <number:length>"
+	vrpAware = "color-aware: the router takes the input color from its own classification"
+	vrpShare = "the policers of several interfaces or classes share their tokens: define a meter under meters: and use it in each class"
 )
 
-// defaults sets missing bursts. cir and pir are in kbit/s there.
-//
-// Huawei (AR and S, car and qos car): CBS is 188 x CIR and PBS 313 x CIR, or with PIR 125 x CIR
-// and 125 x PIR. H3C (S6812, car): CBS is 62.5 x CIR, EBS is 0, or with PIR 62.5 x PIR; both
-// rounded up to a multiple of 512.
-func (c *vrpConfig) defaults(p *vrpCar) {
-	set := func(to *amount, rate amount, name string, factor float64) {
-		if to.given {
-			return
+// vrpLimits are the statements with a rate, without qos before them.
+var vrpLimits = newReader(vrpKinds,
+	statement[*vrpLimit]{"(car | qos car) {" + vrpCar + " | " + vrpWay + " | any}", (*vrpLimit).take},
+	statement[*vrpLimit]{"(car | qos car) " + vrpWay + " <word:profile>", (*vrpLimit).take},
+	statement[*vrpLimit]{"(gts | qos gts) {" + vrpGTS + " | " + vrpWay + " | any}", (*vrpLimit).take},
+	statement[*vrpLimit]{"qos lr {cir <rate:cir> | cbs <bytes:bc> | ebs <bytes:be> | " + vrpWay + "}", (*vrpLimit).take},
+	statement[*vrpLimit]{"qos lr " + vrpWay + " <rate:cir>", (*vrpLimit).take},
+	refused[*vrpLimit]("(car | qos car) <word>... (color-aware | mode color-aware) [<word>...]", vrpAware),
+	refused[*vrpLimit]("(car | qos car) <word>... (share | aggregation) [<word>...]", vrpShare),
+	refused[*vrpLimit]("(qos car | qos gts) [<word>] (acl | carl | queue) <word>...",
+		"a limit for an access list or a queue of the interface: use a classifier"),
+)
+
+// take takes the values of a statement.
+func (p *vrpLimit) take(l Line, v form.Values) (err error) {
+	for _, x := range v {
+		switch x.Name {
+		case "cir", "pir":
+			to := map[string]*amount{"cir": &p.cir, "pir": &p.pir}[x.Name]
+			if *to, err = x.Value.(vrpRate).of(p.Options); err != nil {
+				return err
+			}
+		case "bc", "be":
+			*map[string]*amount{"bc": &p.bc, "be": &p.be}[x.Name] = x.Value.(amount)
+			p.kbytes = p.kbytes || isKBytes(strings.ToLower(x.Words[len(x.Words)-1]))
+		case "length":
+			p.length = amount{x.Value.(int64), x.Words[0], true}
+		case "way":
+			p.way = x.Value.(string)
+		case "profile":
+			p.profile = x.Value.(string)
+		default:
+			color, err := meter.ParseColor(x.Name)
+			if err != nil {
+				return err
+			}
+			p.act(color, x.Value.(treatment), l)
 		}
-		n := min(rate.value/1000*int64(factor*2)/2, mostHuaweiBurst)
-		text := fmt.Sprintf("left out; default: %g x %s", factor, name)
-		if c.h3c {
-			n = min((rate.value/1000*int64(factor*2)+1)/2, mostH3CBurst)
-			n = min((n+511)/512*512, mostH3CBurst)
-			text += ", rounded up to a multiple of 512"
-		}
-		*to = amount{n, text, true}
 	}
-	switch {
-	case c.h3c && p.pir.given:
-		set(&p.cbs, p.cir, "CIR", 62.5)
-		set(&p.ebs, p.pir, "PIR", 62.5)
-	case c.h3c:
-		set(&p.cbs, p.cir, "CIR", 62.5)
-		if !p.ebs.given {
-			p.ebs = amount{0, "left out; default: 0", true}
-		}
-	case p.pir.given:
-		set(&p.cbs, p.cir, "CIR", 125)
-		set(&p.ebs, p.pir, "PIR", 125)
-	default:
-		set(&p.cbs, p.cir, "CIR", 188)
-		set(&p.ebs, p.cir, "CIR", 313)
+	if !p.cir.given && p.profile == "" {
+		return errors.New("it has no cir")
 	}
+	return nil
+}
+
+// limit reads a car, gts or lr statement.
+func (c *vrpConfig) limit(l Line) (*vrpLimit, error) {
+	p := &vrpLimit{vrpConfig: c, policer: policer{line: l, words: [4]string{"cir", "pir", "cbs", "pbs"}}}
+	if c.h3c {
+		p.words[3] = "ebs"
+	}
+	return p, vrpLimits.read(p, l)
+}
+
+// defaults sets the bursts that are left out.
+func (p *vrpLimit) defaults() (err error) {
+	with := ""
+	if p.pir.given {
+		with = " with pir"
+	}
+	for i, to := range []*amount{&p.bc, &p.be} {
+		if to.given || err != nil {
+			continue
+		}
+		rate := p.cir.value
+		if i == 1 && p.pir.given {
+			rate = p.pir.value
+		}
+		*to, err = p.fallback("car"+with, p.words[2+i], rate, p.bc.value)
+	}
+	return err
 }
 
 // meter adds the meter and the actions of a car statement to a class.
-func (c *vrpConfig) meter(class *Entry, p *vrpCar, marks map[string]string, queue string) error {
-	c.defaults(p)
-	m := class.Map("meter")
-	set := func(key, value, format string, args ...any) { m.Set(key, value, p.line.Number, format, args...) }
-	second := map[bool]string{false: "pbs", true: "ebs"}[c.h3c]
-	colors := []meter.Color{meter.Green, meter.Yellow, meter.Red}
-	switch one := p.pir == p.cir && p.cbs.value == p.ebs.value; {
-	case one && p.pir.given || c.h3c && !p.pir.given && p.ebs.value == 0:
-		why := "both buckets are the same, so two colors"
-		if c.h3c {
-			why = "ebs is 0, so two colors"
-		}
-		set("type", "token-bucket", "%s; %s", p.line.Text(), why)
-		set("rate", BitRate(p.cir.value), "cir %s", p.cir.text)
-		set("burst", fmt.Sprint(p.cbs.value), "cbs %s", p.cbs.text)
-		colors = []meter.Color{meter.Green, meter.Red}
-	case p.pir.given:
-		set("type", "trtcm", "%s; two rates (RFC 2698)", p.line.Text())
-		set("cir", BitRate(p.cir.value), "cir %s", p.cir.text)
-		set("cbs", fmt.Sprint(p.cbs.value), "cbs %s", p.cbs.text)
-		set("pir", BitRate(p.pir.value), "pir %s", p.pir.text)
-		set("pbs", fmt.Sprint(p.ebs.value), "%s %s", second, p.ebs.text)
-	default:
-		set("type", "srtcm", "%s; one rate (RFC 2697)", p.line.Text())
-		set("cir", BitRate(p.cir.value), "cir %s", p.cir.text)
-		set("cbs", fmt.Sprint(p.cbs.value), "cbs %s", p.cbs.text)
-		set("ebs", fmt.Sprint(p.ebs.value), "%s %s", second, p.ebs.text)
+func (p *vrpLimit) meter(
+	d *Draft, class *dataplane.Class, marks []dataplane.Mark, queue *dataplane.Queue,
+) error {
+	if err := p.defaults(); err != nil {
+		return err
 	}
-	for _, color := range colors {
-		action, text := p.actions[color], ""
+	kind, why := meter.SRTCM{}.Kind(), "one rate (RFC 2697)"
+	switch same := p.pir == p.cir && p.bc.value == p.be.value; {
+	case same && p.pir.given:
+		kind, why = meter.TokenBucket{}.Kind(), "both buckets are the same, so two colors"
+	case p.pir.given:
+		kind, why = meter.TRTCM{}.Kind(), "two rates (RFC 2698)"
+	case p.be.value == 0:
+		kind, why = meter.TokenBucket{}.Kind(), p.words[3]+" is 0, so two colors"
+	}
+	p.notes(d)
+	d.meter(class, &p.policer, kind, why)
+	for color := range meter.Red + 1 {
+		if color == meter.Yellow && kind == (meter.TokenBucket{}).Kind() {
+			if t := p.actions[color]; t != nil && (t.drop || t.marks != nil) {
+				d.Note(p.line, "yellow %s has no effect: %s", t.text, why)
+			}
+			continue
+		}
+		t := p.actions[color]
 		switch {
-		case action != nil:
-			text = fmt.Sprintf("%v %s", color, action.text)
+		case t != nil:
+			with := *t
+			with.text = fmt.Sprintf("%v %s", color, t.text)
+			t = &with
 		case color == meter.Red:
-			action, text = &vrpCarAction{drop: true}, "default: red discard"
+			t = &treatment{drop: true, text: "default: red discard"}
 		default:
-			action, text = &vrpCarAction{}, fmt.Sprintf("default: %v pass", color)
+			t = &treatment{text: fmt.Sprintf("default: %v pass", color)}
 		}
-		all := maps.Clone(action.marks)
-		for field, v := range marks {
-			if all == nil {
-				all = map[string]string{}
-			}
-			if _, ok := all[field]; !ok {
-				all[field] = v
-			}
-		}
-		class.Set(color.String(), actionText(action.drop, all, queue), p.line.Number, "%s", text)
+		d.setAction(class, color, *t, marks, queue)
 	}
 	return nil
+}
+
+// notes names what is assumed.
+func (p *vrpLimit) notes(d *Draft) {
+	if p.kbytes {
+		d.Note(p.line, "%s", kbyteNote)
+	}
+}
+
+// carClass adds the meter and the actions of a limit of an interface to a class: of lr, one bucket.
+func (p *vrpLimit) carClass(d *Draft, class *dataplane.Class) error {
+	if p.profile != "" {
+		profile := p.profiles[p.profile]
+		if profile == nil {
+			return fmt.Errorf("there is no qos car %s", p.profile)
+		}
+		profile.used = true
+		q, err := p.limit(profile.line)
+		if err != nil {
+			return err
+		}
+		return q.meter(d, class, nil, nil)
+	}
+	if !p.line.Has("qos", "lr") {
+		return p.meter(d, class, nil, nil)
+	}
+	if !p.bc.given {
+		var err error
+		if p.bc, err = p.fallback("lr", "cbs", p.cir.value, 0); err != nil {
+			return err
+		}
+	}
+	p.notes(d)
+	d.meter(class, &p.policer, meter.TokenBucket{}.Kind(), "one bucket, two colors")
+	d.setAction(class, meter.Green, treatment{text: "within the limit"}, nil, nil)
+	d.setAction(class, meter.Red, treatment{drop: true, text: "above the limit"}, nil, nil)
+	return nil
+}
+
+// shaper adds a queue for gts, or for lr of an outgoing interface.
+func (p *vrpLimit) shaper(d *Draft, name string) *dataplane.Queue {
+	q := &dataplane.Queue{Name: name}
+	d.Queue(q, p.line, "%s", p.line.Text())
+	q.Rate = meter.BitRate(p.cir.value)
+	d.From(q, "rate", p.line, "cir %s; sent packet by packet, without burst", p.cir.text)
+	if p.bc.given || p.be.given {
+		d.Note(p.line, "burst %s: %s", cmp.Or(p.bc.text, p.be.text), burstReason)
+	}
+	switch {
+	case p.length.given:
+		q.Packets = p.length.value
+		d.From(q, "limit", p.line, "queue-length %s", p.length.text)
+	case p.line.Has("qos", "lr"):
+		q.Time = assumedLimit
+		d.From(q, "limit", p.line, "assumed: the buffer of the interface is not in the configuration")
+		d.Note(p.line, "the limit of the queue is assumed to be %v: the buffer of the interface is not in the configuration", assumedLimit)
+	default:
+		a, _ := defaultOf(p.language(), "", "gts", "queue-length", 0, 0)
+		q.Packets = a.value
+		d.From(q, "limit", p.line, "queue-length %s", a.text)
+	}
+	return q
+}
+
+// fallback returns the value of a burst that is left out.
+func (c *vrpConfig) fallback(statement, parameter string, rate, first int64) (amount, error) {
+	platform := cmp.Or(c.Platform, c.platform)
+	if platform == "" {
+		return amount{}, fmt.Errorf("%s is left out, and its default differs between platforms: give --platform: %s",
+			parameter, strings.Join(Platforms(c.language()), ", "))
+	}
+	return defaultOf(c.language(), platform, statement, parameter, rate, first)
 }

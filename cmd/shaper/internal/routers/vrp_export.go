@@ -3,6 +3,7 @@ package routers
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -70,7 +71,7 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 	}
 	add(oneLine(words[0], pcps))
 	var vlans []string
-	for _, r := range m.VLAN {
+	for _, r := range JoinRanges(slices.Clone(m.VLAN)) {
 		if r.First == r.Last {
 			vlans = append(vlans, fmt.Sprintf("%s %d", words[1], r.First))
 		} else {
@@ -119,7 +120,7 @@ func oneLine(key string, words []string) (lines []string) {
 // protocols returns the conditions for EtherTypes.
 func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 	key := map[bool]string{false: "l2-protocol", true: "protocol"}[e.h3c]
-	for _, r := range c.Match.EtherType {
+	for _, r := range JoinRanges(slices.Clone(c.Match.EtherType)) {
 		name, ok := map[uint64]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}[r.First]
 		if !ok || r.First != r.Last {
 			e.Cannot("class %s: ethertype: the router has ipv4, ipv6 and arp", c.Name)
@@ -173,7 +174,7 @@ func vrpRules(m *dataplane.Match, v6 bool) ([]string, bool) {
 		for _, p := range side.prefixes {
 			addresses = append(addresses, side.name+" "+vrpPrefix(p))
 		}
-		for _, r := range side.ports {
+		for _, r := range JoinRanges(slices.Clone(side.ports)) {
 			if r.First == r.Last {
 				ports = append(ports, fmt.Sprintf("%s-port eq %d", side.name, r.First))
 			} else {
@@ -238,7 +239,7 @@ func (e *vrpExporter) kbits(what string, bits int64) int64 {
 }
 
 // car returns the car statement of a class.
-func (e *vrpExporter) car(c *dataplane.Class, m policer) string {
+func (e *vrpExporter) car(c *dataplane.Class, m boxMeter) string {
 	what := "class " + c.Name
 	cir := e.kbits(what, m.cir)
 	var words string

@@ -84,7 +84,7 @@ func TestTCProblems(t *testing.T) {
 			}
 			if len(d.Classes) > 0 {
 				if _, err := (policyfile.Source{
-					Name: "p", Text: d.Render("test").Text,
+					Name: "p", Text: rendered(t, d),
 				}).Compile(); err != nil {
 					all = append(all, fmt.Sprintf("line %d: %v", strings.Count(c.script, "\n")+1, err))
 				}
@@ -134,13 +134,17 @@ func TestTCNotes(t *testing.T) {
 		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip handle 1/0xff fw flowid 1:3", 4, "other bits of the mark"},
 		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip u32 match u16 0 0xffc0 at 2 flowid 1:3", 4, "total length"},
 		{htb + two + three + to2 + "\ntc filter add dev eth0 parent 1: protocol ipv6 prio 1 u32 match ip6 src ::/0 flowid 1:2", 6, "another protocol, from line 5"},
+		{"tc qdisc add dev eth0 root tbf rate 10mbit burst 256m latency 25ms", 1, "burst 256m is left out: tbf sends as much at once"},
+		{"tc qdisc add dev eth0 root tbf rate 10mbit burst 10k latency 25ms mtu 1600 peakrate 20mbit", 1, "peakrate 20mbit is left out"},
+		{htb + three + " mtu 1600", 3, "are left out"},
+		{htb + two + three + to2 + "\ntc qdisc add dev eth0 parent 1:2 fq_codel memory_limit 4mb", 6, "memory_limit 4mb is left out"},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit flows", 1, "diffserv3, the default of cake: the tins"},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit diffserv4 besteffort flows", 0, ""},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort dual-dsthost", 0, ""},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort", 1, "triple-isolate, the default of cake: the destinations"},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort dual-srchost nat", 1, "nat"},
 	} {
-		in, err := Dialect{}.Import(routers.Source{Name: "script", Text: c.script})
+		in, err := Dialect{}.Import(routers.Source{Name: "script", Text: c.script + "\nip link set dev eth0 txqueuelen 1000\n"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +153,7 @@ func TestTCNotes(t *testing.T) {
 			t.Errorf("%s\n%v, %v", c.script, problems, err)
 			continue
 		}
-		text := d.Render("test").Text
+		text := rendered(t, d)
 		compileText(t, text)
 		if len(d.Notes) > 1 || (len(d.Notes) == 0) != (c.line == 0) {
 			t.Errorf("%s\nnotes %q, want one with %q", c.script, d.Notes, c.reason)
@@ -212,7 +216,7 @@ func FuzzTC(f *testing.F) {
 		}
 		lines := strings.Count(text, "\n") + 1
 		for _, d := range in.Drafts {
-			r := d.Render("fuzz")
+			r := rendered(t, d)
 			for _, p := range d.Problems {
 				if p.Line < 1 || p.Line > lines {
 					t.Errorf("line %d of %d: %v", p.Line, lines, p)
@@ -221,9 +225,9 @@ func FuzzTC(f *testing.F) {
 			if len(d.Classes) == 0 {
 				continue
 			}
-			if _, err := (policyfile.Source{Name: "p", Text: r.Text}).Compile(); err != nil &&
+			if _, err := (policyfile.Source{Name: "p", Text: r}).Compile(); err != nil &&
 				strings.Contains(err.Error(), "yaml") {
-				t.Errorf("%v\n%s", err, r.Text)
+				t.Errorf("%v\n%s", err, r)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -21,14 +22,24 @@ var cakeOverheads = map[string]struct{ overhead, mpu int }{
 	"docsis": {18, 64},
 }
 
-// cakeFlows are the keys of a flow by name.
-var cakeFlows = map[string]string{
-	"flows": "flow", "srchost": "src", "dsthost": "dst", "hosts": "hosts", "flowblind": "",
-	"triple-isolate": bothHosts, "dual-srchost": "[src, flow]", "dual-dsthost": "[dst, flow]",
-}
+// fairness is the keys of the hosts and of the flows that share a queue evenly.
+type fairness struct{ hosts, flows dataplane.Key }
 
-// bothHosts stands for fairness to the hosts of both sides: a policy has those of one side.
-const bothHosts = "[dst, flow]"
+// byFlow is the fairness of fq_codel and sfq.
+var byFlow = fairness{flows: dataplane.Key{By: dataplane.ByFlow}}
+
+// tripleIsolate is fairness to the hosts of both sides. A policy has those of one side.
+const tripleIsolate = "triple-isolate"
+
+// cakeFlows are the modes of cake.
+var cakeFlows = map[string]fairness{
+	"flowblind": {}, "flows": byFlow, "srchost": {flows: dataplane.Key{By: dataplane.BySrc}},
+	"dsthost":      {flows: dataplane.Key{By: dataplane.ByDst}},
+	"hosts":        {flows: dataplane.Key{By: dataplane.ByHosts}},
+	"dual-srchost": {dataplane.Key{By: dataplane.BySrc}, byFlow.flows},
+	"dual-dsthost": {dataplane.Key{By: dataplane.ByDst}, byFlow.flows},
+	tripleIsolate:  {dataplane.Key{By: dataplane.ByDst}, byFlow.flows},
+}
 
 // cakeTins are the values of tins: classes by DSCP. besteffort has one.
 var cakeTins = []string{"besteffort", "diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence"}
@@ -86,7 +97,7 @@ func (q *tcQdisc) cake(option string, a *tcArgs, t *tcImport) bool {
 		switch {
 		case isFlow:
 			q.fair, q.isolate = flow, ""
-			if option == "triple-isolate" {
+			if option == tripleIsolate {
 				q.isolate = option
 			}
 		case slices.Contains(cakeTins, option):
@@ -118,7 +129,7 @@ func (b *tcQueues) cakeNotes(q *tcQdisc) {
 		b.Note(q.Line, "%s: the destinations get the same each, and not the sources too (dual-dsthost says that)",
 			q.isolate)
 	}
-	if q.nat && q.fair != "" && q.fair != "flow" {
+	if q.nat && q.fair != (fairness{}) && q.fair != byFlow {
 		b.Note(q.Line, "nat: hosts behind NAT are told apart by the addresses in the packet only")
 	}
 	if q.wash && q.parent != tcRoot {

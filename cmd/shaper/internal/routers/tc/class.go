@@ -80,7 +80,7 @@ func (k *tcClass) options(a *tcArgs, t *tcImport) {
 			w == "cmaxburst":
 			k.burst = strings.TrimPrefix(k.burst+" "+w+" "+a.next(), " ")
 		case complete(w, []string{"mtu", "slot", "pslot"}) != "":
-			a.next()
+			k.burst = strings.TrimPrefix(k.burst+" "+w+" "+a.next(), " ")
 		default:
 			a.unknown(w)
 		}

@@ -275,7 +275,7 @@ const maxSFQ = 127 * 127
 
 // cake returns cake for a queue with a limit in bytes and CoDel, if cake has its parameters.
 func (x *tcExport) cake(q *dataplane.Queue, c *queue.Config, bytes int64) (string, bool) {
-	mode, ok := cakeMode[[2]dataplane.Key{q.Hosts, q.Fair}]
+	mode, ok := cakeMode(fairness{q.Hosts, q.Fair})
 	rtt := c.CoDel.Interval
 	if !ok || bytes == 0 || bytes >= 1<<32 || c.Time > 0 || c.Packets > 0 || !c.ECN || rtt == 0 ||
 		rtt%time.Microsecond != 0 || rtt/time.Microsecond >= 1<<32 || c.CoDel != cakeCoDel(rtt) {
@@ -285,13 +285,12 @@ func (x *tcExport) cake(q *dataplane.Queue, c *queue.Config, bytes int64) (strin
 	return fmt.Sprintf("cake unlimited besteffort %s rtt %dus memlimit %d", mode, rtt/time.Microsecond, bytes), true
 }
 
-// cakeMode are the modes of cake by the keys of hosts and flows.
-var cakeMode = map[[2]dataplane.Key]string{
-	{}:                            "flowblind",
-	{{}, {By: dataplane.ByFlow}}:  "flows",
-	{{}, {By: dataplane.BySrc}}:   "srchost",
-	{{}, {By: dataplane.ByDst}}:   "dsthost",
-	{{}, {By: dataplane.ByHosts}}: "hosts",
-	{{By: dataplane.BySrc}, {By: dataplane.ByFlow}}: "dual-srchost",
-	{{By: dataplane.ByDst}, {By: dataplane.ByFlow}}: "dual-dsthost",
+// cakeMode returns the mode of cake for a fairness.
+func cakeMode(f fairness) (string, bool) {
+	for name, keys := range cakeFlows {
+		if keys == f && name != tripleIsolate {
+			return name, true
+		}
+	}
+	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -19,6 +20,15 @@ type exportedMatch struct {
 // field of a frame; tc has numbers of linux/if_ether.h there.
 const firstEtherType = 0x0600
 
+// prefixLists are the lists of addresses of a match.
+var prefixLists = []struct {
+	name string
+	list func(*dataplane.Match) *[]netip.Prefix
+}{
+	{"src", func(m *dataplane.Match) *[]netip.Prefix { return &m.Src }},
+	{"dst", func(m *dataplane.Match) *[]netip.Prefix { return &m.Dst }},
+}
+
 // maxFilters is the maximum number of filters for a class.
 const maxFilters = 1024
 
@@ -27,7 +37,7 @@ const maxFilters = 1024
 func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedMatch) {
 	m := &match
 	for _, f := range dataplane.MatchFields {
-		*f.List(m) = joinRanges(slices.Clone(*f.List(m)))
+		*f.List(m) = routers.JoinRanges(slices.Clone(*f.List(m)))
 	}
 	for _, p := range prefixLists {
 		*p.list(m) = separate(*p.list(m))
@@ -283,10 +293,18 @@ func (x *tcExport) flower(what string, m *dataplane.Match, ports bool, add func(
 	}{{"src_port", m.SPort}, {"dst_port", m.DPort}} {
 		var values []string
 		for _, r := range f.list {
-			values = append(values, f.option+" "+rangeText("", r))
+			values = append(values, f.option+" "+portRange(r))
 		}
 		add(values)
 	}
+}
+
+// portRange writes a range of ports.
+func portRange(r dataplane.Range) string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
 // combine returns all combinations of the alternatives of fields. Fields without alternatives

@@ -49,8 +49,8 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
 			kind = w
 		}
 	}
-	if f.parent == ingressHandle {
-		f.parent = tcClsactIn
+	if f.parent&majorMask == ingressHandle && f.parent != tcRoot && f.parent != tcClsactOut {
+		f.parent = tcClsactIn // ffff: and, of the qdisc ingress, any ffff:x (ingress_tcf_block)
 	}
 	if verb == "delete" {
 		d.deleteFilters(f, a)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -14,7 +14,7 @@ import (
 // tcLeaf is a class of htb without classes below it to which packets are sent.
 type tcLeaf struct {
 	*tcClass
-	queue *routers.Entry
+	queue *dataplane.Queue
 }
 
 // tcNode is a class of htb in the tree of the classes that packets use.
@@ -22,8 +22,8 @@ type tcNode struct {
 	*tcClass
 	above    *tcNode // nil below the root qdisc
 	children []*tcNode
-	entry    *routers.Entry // the queue of a leaf; otherwise the link
-	leaf     bool
+	queue    *dataplane.Queue // of a leaf, or nil
+	link     *dataplane.Link  // of another class, or nil
 
 	limit     *tcRate // ceil, or the rate of the leaf's own qdisc
 	reach     int64   // maximum rate, bytes per second: that of the class and those above
@@ -43,7 +43,7 @@ func (b *tcQueues) tree(root *tcQdisc) {
 	}
 	for _, l := range b.leaves {
 		n := add(l.tcClass)
-		n.leaf, n.entry = true, l.queue
+		n.queue = l.queue
 		levels := 1
 		for n.parent != tcRoot && n.above == nil {
 			above := nodes[n.parent]
@@ -68,14 +68,14 @@ func (b *tcQueues) tree(root *tcQdisc) {
 	deep := false
 	for _, n := range roots {
 		n.reach = min(n.rate.bytes, n.ceil.bytes)
-		if n.leaf {
-			n.comment()
-			b.own(n.entry, n.maximum(), n.Number, b.discipline(n.id))
+		if n.queue != nil {
+			b.From(n.queue, "", n.Line, "class %s%s", handleName(n.id), n.withoutEffect())
+			b.own(n.queue, n.maximum(), n.Line, b.discipline(n.id))
 			continue
 		}
 		b.prepare(n, root.perQuantum)
 		b.links(n)
-		deep = deep || slices.ContainsFunc(n.children, func(c *tcNode) bool { return !c.leaf })
+		deep = deep || slices.ContainsFunc(n.children, func(c *tcNode) bool { return c.queue == nil })
 	}
 	if deep {
 		b.Note(root.Line,
@@ -96,14 +96,15 @@ func (n *tcNode) maximum() *tcRate {
 	return n.rate
 }
 
-// comment adds the options without effect to the comment of a class below the root qdisc.
-func (n *tcNode) comment() {
+// withoutEffect names the options without effect of a class below the root qdisc.
+func (n *tcNode) withoutEffect() (s string) {
 	if n.ceil.bytes > n.rate.bytes {
-		n.entry.Comment += fmt.Sprintf("; ceil %s has no effect: there is no class to borrow from", n.ceil.text)
+		s += fmt.Sprintf("; ceil %s has no effect: there is no class to borrow from", n.ceil.text)
 	}
 	if n.prio > 0 {
-		n.entry.Comment += fmt.Sprintf("; prio %d has no effect: it is for classes that borrow", n.prio)
+		s += fmt.Sprintf("; prio %d has no effect: it is for classes that borrow", n.prio)
 	}
+	return s
 }
 
 // prepare sets the maximum rates, the priorities and the quanta of the nodes below a class.
@@ -111,7 +112,8 @@ func (b *tcQueues) prepare(n *tcNode, r2q uint32) {
 	n.priority = queue.MaxPriority
 	for _, c := range n.children {
 		c.limit = c.ceil
-		if d := b.discipline(c.id); c.leaf && d != nil && d.rate != nil && d.rate.bytes < c.ceil.bytes {
+		d := b.discipline(c.id)
+		if c.queue != nil && d != nil && d.rate != nil && d.rate.bytes < c.ceil.bytes {
 			c.limit = &tcRate{d.rate.bytes, d.rate.text + " of " + d.kind}
 		}
 		c.reach = min(n.reach, c.limit.bytes)
@@ -120,7 +122,7 @@ func (b *tcQueues) prepare(n *tcNode, r2q uint32) {
 		computed := c.rate.bytes / int64(max(r2q, 1))
 		stored := min(max(computed, minQuantum), maxQuantum)
 		switch {
-		case c.leaf:
+		case c.queue != nil:
 			c.priority, c.quantum = c.prio, cmp.Or(c.quantum, stored)
 			if c.rate.bytes == 1 { // export writes it for a queue without guarantee
 				c.guarantee = 0
@@ -151,23 +153,25 @@ func (n *tcNode) declared() {
 // links makes the link of a class with classes below it, and those of the classes below.
 func (b *tcQueues) links(n *tcNode) {
 	id := handleName(n.id)
-	n.entry = routers.NewEntry(b.name("link", n.labels.link, id), n.Number, "class %s", id)
-	b.Links = append(b.Links, n.entry)
+	n.link = b.addLink(n.labels.link, id, n.Line, "class %s", id)
 	if n.above == nil {
-		n.entry.Set("rate", n.maximum().String(), n.Number, "rate %s", n.maximum().text)
-		n.comment()
+		n.link.Rate = n.maximum().rate()
+		b.From(n.link, "rate", n.Line, "rate %s", n.maximum().text)
+		b.From(n.link, "", n.Line, "class %s%s", id, n.withoutEffect())
 	} else {
-		b.place(n)
+		l := n.link
+		b.place(n, l, &l.Link, &l.Rate, &l.Guarantee, &l.Priority, &l.Weight)
 	}
 	b.fit(n)
 	b.weigh(n)
 	for _, c := range n.children {
-		if !c.leaf {
+		if c.queue == nil {
 			b.links(c)
 			continue
 		}
-		b.place(c)
-		b.limits(c.entry, b.discipline(c.id))
+		q := c.queue
+		b.place(c, q, &q.Link, &q.Rate, &q.Guarantee, &q.Priority, &q.Weight)
+		b.limits(q, b.discipline(c.id))
 	}
 }
 
@@ -177,7 +181,7 @@ func (b *tcQueues) fit(n *tcNode) {
 	var rates, queues int64
 	for _, c := range n.children {
 		rates += c.rate.bytes
-		if c.leaf {
+		if c.queue != nil {
 			queues += c.guarantee
 		}
 	}
@@ -185,7 +189,7 @@ func (b *tcQueues) fit(n *tcNode) {
 	if queues > n.reach {
 		reduced = "; those of the queues are reduced to fit"
 		for _, c := range n.children {
-			if c.leaf {
+			if c.queue != nil {
 				c.guarantee = part(n.reach, c.guarantee, queues)
 			}
 		}
@@ -247,24 +251,28 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// place sets the parameters of a node as a child of its link.
-func (b *tcQueues) place(n *tcNode) {
-	line, e := n.Number, n.entry
-	e.Set("link", n.above.entry.Key, line, "parent %s", handleName(n.parent))
+// place sets the parameters of a part, the queue or link of a node, as a child of its link.
+func (b *tcQueues) place(
+	n *tcNode, part any, link **dataplane.Link, rate, guarantee *meter.Rate, priority, weight *int,
+) {
+	*link = n.above.link
+	b.From(part, "link", n.Line, "parent %s", handleName(n.parent))
 	if n.reach < n.above.reach {
-		e.Set("rate", meter.ByteRate(n.reach).String(), line, "ceil %s", n.limit.text)
+		*rate = meter.ByteRate(n.reach)
+		b.From(part, "rate", n.Line, "ceil %s", n.limit.text)
 	}
 	if n.guarantee > 0 {
-		e.Set("guarantee", meter.ByteRate(n.guarantee).String(), line, "rate %s", n.rate.text)
+		*guarantee = meter.ByteRate(n.guarantee)
+		b.From(part, "guarantee", n.Line, "rate %s", n.rate.text)
 	}
-	if n.priority > 0 {
-		e.Set("priority", fmt.Sprint(n.priority), line, "prio %d", n.priority)
-	}
+	*priority = int(n.priority)
+	b.From(part, "priority", n.Line, "prio %d", n.priority)
 	if n.quantum > 1 {
 		from := "rate/r2q"
 		if n.tcClass.quantum > 0 {
 			from = fmt.Sprintf("quantum %d", n.tcClass.quantum)
 		}
-		e.Set("weight", fmt.Sprint(n.quantum), line, "by %s", from)
+		*weight = int(n.quantum)
+		b.From(part, "weight", n.Line, "by %s", from)
 	}
 }

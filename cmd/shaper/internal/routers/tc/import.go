@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -85,10 +86,11 @@ func (t *tcImport) drafts(d *tcDevice) {
 		drafts = append(drafts, draft)
 		b := &tcBuilder{
 			tcQueues: tcQueues{
-				Draft: draft, device: d, link: t.link, names: map[uint32]string{}, used: map[string]bool{},
-				owners: map[uint32]string{},
+				Draft: draft, device: d, link: t.link, queues: map[uint32]*dataplane.Queue{},
+				used: map[string]bool{},
 			},
 			root: h.root, base: h.base, police: map[uint32]*tcPolice{},
+			indexed: map[string]*dataplane.Meter{},
 		}
 		b.build(h.filters)
 	}
@@ -114,10 +116,9 @@ type tcBuilder struct {
 	root    *tcQdisc
 	base    dataplane.LengthBase // of lengths without overhead
 	police  map[uint32]*tcPolice // by index
-	rule    string               // length rule of the first part with a rate
-	counted dataplane.LengthRule // the same
+	counted dataplane.LengthRule // length rule of the first part with a rate
 	ruleSet bool
-	indexed []indexedMeter
+	indexed map[string]*dataplane.Meter // by the index of their police actions
 }
 
 // build makes the classes, meters and queues.
@@ -155,8 +156,7 @@ func (b *tcBuilder) build(filters []*tcFilter) {
 	if !b.ruleSet {
 		b.setLength(routers.Line{}, tcLength{})
 	}
-	b.Length = b.rule
-	b.shareMeters()
+	b.Policy.Length = b.counted
 }
 
 // rest returns the rule of packets without a matching filter, or nil if they pass.
@@ -205,12 +205,12 @@ func (b *tcBuilder) checkQdiscs() {
 
 // length records the length rule of a part with a rate. All must have the same.
 func (b *tcBuilder) length(line routers.Line, l tcLength) {
-	before, counted, set := b.rule, b.counted, b.ruleSet
+	before, set := b.counted, b.ruleSet
 	b.setLength(line, l)
-	if set && before != b.rule {
-		b.Cannot(line, "its length rule is %s, and that of an earlier part is %s: a policy has one", b.rule,
-			before)
-		b.rule, b.counted = before, counted
+	if set && before != b.counted {
+		b.Cannot(line, "its length rule is %s, and that of an earlier part is %s: a policy has one",
+			policywriter.LengthRule(b.counted), policywriter.LengthRule(before))
+		b.counted = before
 	}
 }
 
@@ -231,17 +231,10 @@ func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
 		b.Cannot(line, "overhead and mpu above %d bytes cannot be expressed", limit)
 		rule.Overhead, rule.MPU = min(rule.Overhead, limit), min(rule.MPU, limit)
 	}
-	b.counted = rule
-	name := [...]string{"l3", "l2", "l1"}[rule.Base]
-	switch {
-	case rule == dataplane.LengthRule{Base: dataplane.L2, Overhead: 24, MPU: 84}:
-		b.rule = "l1" // max(60, frame) + 24
-	case rule.Overhead == 0 && rule.MPU == 0:
-		b.rule = name
-	default:
-		b.rule = fmt.Sprintf("{base: %s, overhead: %d, mpu: %d}", name, rule.Overhead, rule.MPU)
+	if rule == (dataplane.LengthRule{Base: dataplane.L2, Overhead: 24, MPU: 84}) {
+		rule = dataplane.LengthRule{Base: dataplane.L1} // max(60, frame) + 24
 	}
-	b.ruleSet = true
+	b.counted, b.ruleSet = rule, true
 }
 
 const ethernetHeader = 14 // bytes
@@ -252,6 +245,10 @@ func (b *tcBuilder) frameLength(r *tcRule) {
 		return
 	}
 	shift := int64(b.counted.Overhead)
+	if b.counted.Base == dataplane.L1 {
+		b.Cannot(r.lines[0], "total length: packets are counted as they occupy the wire")
+		return
+	}
 	if b.counted.Base == dataplane.L2 {
 		shift += ethernetHeader
 		b.Note(r.lines[0], "the total length of the packet is compared as that of the frame, %d bytes more without VLAN tags",
@@ -313,60 +310,56 @@ func (b *tcBuilder) class(r *tcRule) {
 			name = fmt.Sprintf("line-%d", line.Number)
 		}
 	}
-	c := routers.NewEntry(b.name("class", "", name), line.Number, "%s", whichLines(r.lines))
+	c := b.NewClass(b.name("class", "", name), line, "%s", whichLines(r.lines))
 	if len(r.meters) > 0 {
 		b.meter(c, r)
 	}
-	queue := ""
+	var queue *dataplane.Queue
 	if b.root != nil {
 		queue = b.queue(b.root, r.class)
 	}
-	for color, key := range []string{"green", "yellow", "red"} {
+	for color, at := range []**dataplane.Action{&c.Green, &c.Yellow, &c.Red} {
 		o := r.outcomes[color]
 		to := queue
 		if o.verdict == tcContinue {
 			to = b.continued(r, &o)
 		}
-		if len(r.meters) == 0 && color > 0 || len(r.meters) == 1 && key == "yellow" {
+		if len(r.meters) == 0 && color > 0 || len(r.meters) == 1 && color == int(meter.Yellow) {
 			continue
 		}
-		c.Set(key, actionText(o, to), line.Number, "")
-		if key != "red" && c.Get(key).Value == "pass" {
-			c.Entries = slices.DeleteFunc(c.Entries, func(e *routers.Entry) bool { return e.Key == key })
+		a := action(o, to)
+		if plain := !a.Drop && a.Marks == nil && a.Queue == nil; plain && color != int(meter.Red) {
+			continue // the default
 		}
+		*at = a
+		b.From(c, meter.Color(color).String(), routers.Line{Number: line.Number}, "")
 	}
-	b.Class(c, []routers.Conditions{conditions(&r.match, r.lines)})
+	when := routers.ConditionOf(routers.Line{Number: line.Number}, r.match)
+	if slices.Equal(r.match.Length, anyLength) {
+		when.Say("length", line, "all packets, also those that are not IP")
+	}
+	b.Class(c, []routers.Condition{when})
 }
 
 // continued returns the queue of packets going on to another rule, and sets their outcome.
-func (b *tcBuilder) continued(r *tcRule, o *tcOutcome) (queue string) {
+func (b *tcBuilder) continued(r *tcRule, o *tcOutcome) *dataplane.Queue {
 	if r.next == nil {
 		b.Cannot(r.lines[0],
 			"continue: the next filter for these packets has a meter, or matches only some of them")
-		return ""
+		return nil
 	}
 	next := r.next.outcomes[meter.Green]
 	*o = tcOutcome{verdict: next.verdict, marks: slices.Concat(o.marks, next.marks)}
 	if b.root == nil || r.next == passRule && b.root.kind != "htb" || o.verdict == tcDrop {
-		return ""
+		return nil
 	}
 	return b.queue(b.root, r.next.class)
 }
 
-// actionText writes an outcome as an action.
-func actionText(o tcOutcome, queue string) string {
+// action returns an outcome as an action.
+func action(o tcOutcome, q *dataplane.Queue) *dataplane.Action {
 	if o.verdict == tcDrop {
-		return "drop"
+		return &dataplane.Action{Drop: true}
 	}
-	var parts []string
-	for _, m := range o.marks {
-		parts = append(parts, fmt.Sprintf("%v: %d", m.Field, m.Value))
-	}
-	if queue != "" {
-		parts = append(parts, "queue: "+queue)
-	}
-	if len(parts) == 0 {
-		return "pass"
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
+	return &dataplane.Action{Marks: o.marks, Queue: q}
 }

@@ -193,11 +193,21 @@ func TestTCImport(t *testing.T) {
 	}
 }
 
+// rendered returns a draft as a policy file.
+func rendered(t *testing.T, d *routers.Draft) string {
+	t.Helper()
+	out, err := d.Render("test", "")
+	if err != nil {
+		t.Fatalf("%s: %v", d.Name, err)
+	}
+	return out.Text
+}
+
 // compareImport compares a draft with a policy. Export writes it, if tc can express it, so that import
 // gives it back.
 func compareImport(t *testing.T, d *routers.Draft, policy string) {
 	t.Helper()
-	text := d.Render("test").Text
+	text := rendered(t, d)
 	want := compileText(t, policy)
 	if got := compileText(t, text); got != want {
 		t.Fatalf("got other lines: %s\n%s", otherLines(want, got), text)
@@ -229,6 +239,8 @@ func TestTCFiles(t *testing.T) {
 	const (
 		all     = "classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}]"
 		rejects = "tc rejects it"
+		perturb = "perturb 10 is left out; quantum 6000 is left out"
+		quantum = "quantum 300 is left out; flows 1024 is left out"
 		bursts  = "burst and cburst"
 		bits    = "the other bits of the mark"
 	)
@@ -250,11 +262,14 @@ func TestTCFiles(t *testing.T) {
 			high: {link: line, rate: 950kbit, guarantee: 200kbit, priority: 1, limit: 127p, fair: flow, codel: false},
 			bulk: {link: line, rate: 950kbit, guarantee: 400kbit, priority: 2, limit: 127p, fair: flow, codel: false},
 			low: {link: line, rate: 900kbit, guarantee: 200kbit, priority: 3, limit: 127p, fair: flow, codel: false}}}`,
-			[]string{"packets with ECN bits", rejects, rejects, rejects, "the total length", rejects, rejects, rejects},
+			[]string{
+				perturb, perturb, perturb, "packets with ECN bits", rejects, rejects, rejects, "the total length",
+				rejects, rejects, rejects,
+			},
 			"",
 		},
 		{"wondershaper", "ifb0", `{length: l2, classes: [{name: a, green: {queue: q}}],
-			queues: {q: {rate: 8mbit, limit: 1000p, fair: false}}}`, nil, ""},
+			queues: {q: {rate: 8mbit, limit: 32p, fair: false}}}`, nil, ""},
 		{
 			"simple", "eth0", `{length: {base: l2, overhead: 22}, classes: [
 			{name: a, match: {ethertype: ipv4, mark: 1}, green: {queue: high}},
@@ -270,15 +285,15 @@ func TestTCFiles(t *testing.T) {
 			high: {link: line, rate: 3333kbit, guarantee: 128kbit, priority: 1, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true},
 			bulk: {link: line, rate: 9984kbit, guarantee: 1666kbit, priority: 2, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true},
 			low: {link: line, rate: 9984kbit, guarantee: 1666kbit, priority: 3, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`,
-			[]string{bursts, bits, bits, bits, bits, bits, bits, bits},
+			[]string{bursts, quantum, quantum, quantum, bits, bits, bits, bits, bits, bits, bits},
 			"match of another protocol",
 		},
 		{"simple", "ifb4eth0", `{length: {base: l2, overhead: 22}, ` + all + `, links: {line: {rate: 20mbit}}, queues: {
-			q: {link: line, guarantee: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, []string{bursts}, ""},
+			q: {link: line, guarantee: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, []string{bursts, "flows 1024"}, ""},
 		{"simplest_tbf", "eth0", `{length: l2, ` + all + `, queues: {
-			q: {rate: 10mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, nil, ""},
+			q: {rate: 10mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, []string{"burst 1749 is left out: tbf sends as much at once", "flows 1024"}, ""},
 		{"simplest_tbf", "ifb4eth0", `{length: l2, ` + all + `, queues: {
-			q: {rate: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}}}}`, nil, ""},
+			q: {rate: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}}}}`, []string{"burst 2500 is left out", "flows 1024"}, ""},
 		{"piece_of_cake", "eth0", `{length: {base: l3, overhead: 22}, ` + all + `, queues: {
 			q: {rate: 10mbit, limit: 4MiB, fair: [dst, flow], codel: {target: 5ms}, ecn: true}}}`, []string{"triple-isolate"}, ""},
 		{"layer_cake", "eth0", `{length: l2, ` + all + `, queues: {
@@ -298,7 +313,7 @@ func TestTCFiles(t *testing.T) {
 			b: {link: ap0, rate: 4mbit, guarantee: 2mbit, limit: 20p},
 			c: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 4MiB, fair: [dst, flow], codel: {target: 5ms}, ecn: true},
 			d: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 10240p, fair: flow, codel: {target: 5ms}, ecn: true},
-			e: {rate: 100mbit, limit: 1000p, fair: false}}}`, []string{"htb shares the excess", "diffserv3", "triple-isolate"}, ""},
+			e: {rate: 100mbit, limit: 1000p, fair: false}}}`, []string{"htb shares the excess", "diffserv3", "triple-isolate", "the limit of a queue"}, ""},
 	} {
 		t.Run(c.file+" "+c.device, func(t *testing.T) {
 			t.Parallel()

@@ -57,6 +57,7 @@ func (Dialect) Live(device string) (routers.Source, error) {
 	if l.text.Len() == 0 {
 		return routers.Source{}, errors.New("it has no qdisc, class or filter besides the kernel's default")
 	}
+	fmt.Fprintf(&l.text, "ip link set dev %s txqueuelen %d\n", l.device, link.Attrs().TxQLen)
 	return routers.Source{Name: "interface " + l.device, Text: l.text.String()}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -53,23 +54,12 @@ func matchProtocol(m *dataplane.Match, protocol uint32) {
 	default:
 		m.EtherType = one(protocol)
 	}
-	plainMatch(m)
+	routers.Plain(m)
 }
 
 // needsIP reports whether a match contains fields of IP packets only.
 func needsIP(m *dataplane.Match) bool {
 	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
-}
-
-// plainMatch removes conditions implied by others.
-func plainMatch(m *dataplane.Match) {
-	families := slices.Equal(m.EtherType, slices.Concat(one(etherIPv4), one(etherIPv6)))
-	if len(m.Src)+len(m.Dst) > 0 || families && (needsIP(m) || len(m.VLAN)+len(m.PCP)+len(m.Length) == 0) {
-		m.EtherType = nil
-	}
-	if len(m.SPort)+len(m.DPort) > 0 && slices.Equal(m.Proto, slices.Concat(one(6), one(17))) {
-		m.Proto = nil // the default of ports
-	}
 }
 
 // maskRange converts a value and a mask to a range, if the mask is a prefix of width bits.

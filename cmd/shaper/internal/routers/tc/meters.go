@@ -3,58 +3,99 @@ package tc
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// meter sets the meter of a class.
-func (b *tcBuilder) meter(c *routers.Entry, r *tcRule) {
-	line := r.lines[0].Number
-	m := c.Map("meter")
-	first := r.meters[0]
-	if len(r.meters) == 1 {
-		m.Set("type", "token-bucket", line, "police")
-		b.bucket(m, first, "rate", "burst", r.lines[0])
-		m.Entries = append(m.Entries, countPackets(first, line)...)
-		b.shared(c, m, r)
+// meter sets the meter of a class. Several filters may use the police actions of one by their indexes: their
+// classes share the meter.
+func (b *tcBuilder) meter(c *dataplane.Class, r *tcRule) {
+	line := r.lines[0]
+	index := r.indexes()
+	if m := b.indexed[index]; m != nil {
+		if m.Name == "" {
+			m.Name = "police-" + index
+			b.Policy.Meters = append(b.Policy.Meters, m)
+		}
+		c.Meter = m
+		b.From(c, "meter", line, "police index %s", strings.ReplaceAll(index, "-", ", "))
 		return
 	}
-	second := r.meters[1]
-	if r.later {
-		m.Set("type", "trtcm4115", line,
-			"two police actions; the second gets what exceeds the first (RFC 4115)")
-		b.bucket(m, first, "cir", "cbs", r.lines[0])
-		b.bucket(m, second, "eir", "ebs", r.lines[0])
+	m := &dataplane.Meter{Packets: r.meters[0].packets > 0}
+	c.Meter = m
+	if index != "" {
+		b.indexed[index] = m
+		b.From(c, "meter", line, "police index %s", strings.ReplaceAll(index, "-", ", "))
+	}
+	first, burst := b.bucket(m, r.meters[0], line)
+	why := "police"
+	if len(r.meters) == 1 {
+		m.Params = meter.TokenBucket{Rate: first, Burst: burst}
+		b.comment(m, r.meters[0], line, "rate", "burst")
 	} else {
-		m.Set("type", "trtcm", line,
-			"two police actions; the second gets what conforms to the first (RFC 2698)")
-		b.bucket(m, second, "cir", "cbs", r.lines[0])
-		b.bucket(m, first, "pir", "pbs", r.lines[0])
+		second, other := b.bucket(m, r.meters[1], line)
+		if (r.meters[0].packets > 0) != (r.meters[1].packets > 0) {
+			b.Cannot(line, "one police action counts bytes, the other packets")
+		}
+		if r.later {
+			m.Params = meter.TRTCM4115{CIR: first, CBS: burst, EIR: second, EBS: other}
+			why = "two police actions; the second gets what exceeds the first (RFC 4115)"
+			b.comment(m, r.meters[0], line, "cir", "cbs")
+			b.comment(m, r.meters[1], line, "eir", "ebs")
+		} else {
+			m.Params = meter.TRTCM{CIR: second, CBS: other, PIR: first, PBS: burst}
+			why = "two police actions; the second gets what conforms to the first (RFC 2698)"
+			b.comment(m, r.meters[1], line, "cir", "cbs")
+			b.comment(m, r.meters[0], line, "pir", "pbs")
+		}
 	}
-	if (first.packets > 0) != (second.packets > 0) {
-		b.Cannot(r.lines[0], "one police action counts bytes, the other packets")
+	b.From(m, "type", line, "%s", why)
+	if m.Packets {
+		b.From(m, "count", line, "pkts_rate")
 	}
-	m.Entries = append(m.Entries, countPackets(first, line)...)
-	b.shared(c, m, r)
 }
 
-// bucket sets the rate and the burst of a bucket.
-func (b *tcBuilder) bucket(m *routers.Entry, p *tcPolice, rate, burst string, line routers.Line) {
-	if p.packets > 0 {
-		m.Set(rate, fmt.Sprintf("%dp/1s", p.packets), line.Number, "pkts_rate %d", p.packets)
-		m.Set(burst, fmt.Sprint(p.pburst), line.Number, "pkts_burst %d", p.pburst)
-		return
+// indexes returns the indexes of the police actions of a rule, or "" if some has none.
+func (r *tcRule) indexes() string {
+	if slices.ContainsFunc(r.meters, func(p *tcPolice) bool { return p.index == 0 }) {
+		return ""
 	}
-	m.Set(rate, p.rate.String(), line.Number, "rate %s", p.rate.text)
-	comment := "burst " + p.burstText
-	if p.burstText != fmt.Sprint(p.burst) {
-		comment += ": k is 1024 in tc"
+	var all []string
+	for _, p := range r.meters {
+		all = append(all, fmt.Sprint(p.index))
+	}
+	return strings.Join(all, "-")
+}
+
+// bucket returns the rate and the burst of a police action.
+func (b *tcBuilder) bucket(m *dataplane.Meter, p *tcPolice, line routers.Line) (meter.Rate, int64) {
+	if p.packets > 0 {
+		return meter.Rate{Bytes: p.packets, Period: time.Second}, p.pburst
 	}
 	if limit := p.maxPacket(); limit < 1<<16-1 && limit < p.burst {
-		comment += fmt.Sprintf("; in tc, packets above %d B exceed (mtu)", limit)
+		b.Note(line, "in tc, packets above %d B exceed (mtu)", limit)
 	}
-	m.Set(burst, fmt.Sprint(p.burst), line.Number, "%s", comment)
+	return p.rate.rate(), p.burst
+}
+
+// comment sets the comments of a bucket's rate and burst.
+func (b *tcBuilder) comment(m *dataplane.Meter, p *tcPolice, line routers.Line, rate, burst string) {
+	if p.packets > 0 {
+		b.From(m, rate, line, "pkts_rate %d", p.packets)
+		b.From(m, burst, line, "pkts_burst %d", p.pburst)
+		return
+	}
+	b.From(m, rate, line, "rate %s", p.rate.text)
+	text := "burst " + p.burstText
+	if p.burstText != fmt.Sprint(p.burst) {
+		text += ": k is 1024 in tc"
+	}
+	b.From(m, burst, line, "%s", text)
 }
 
 // maxPacket returns the length of the longest packet that can conform. Without mtu it follows from
@@ -74,53 +115,4 @@ func storedBursts(rate, burst int64) (low, high int64) {
 	us := ns.Quo(ns, big.NewInt(rate)).Int64() / 1000
 	ticks, _ := burstTicks(rate, burst)
 	return bytesOfTicks(rate, us*1000/tickNS), bytesOfTicks(rate, ticks)
-}
-
-func countPackets(p *tcPolice, line int) []*routers.Entry {
-	if p.packets == 0 {
-		return nil
-	}
-	return []*routers.Entry{{Key: "count", Value: "packets", Line: line, Comment: "pkts_rate"}}
-}
-
-// shared notes a meter which several filters may use by its index. shareMeters moves it.
-func (b *tcBuilder) shared(c, m *routers.Entry, r *tcRule) {
-	var index []string
-	for _, p := range r.meters {
-		if p.index == 0 {
-			return
-		}
-		index = append(index, fmt.Sprint(p.index))
-	}
-	m.Comment = "police index " + strings.Join(index, ", ")
-	m.Line = r.lines[0].Number
-	b.indexed = append(b.indexed, indexedMeter{strings.Join(index, "-"), c, m})
-}
-
-// indexedMeter is a meter in a class, with the index of its police actions.
-type indexedMeter struct {
-	index        string
-	class, meter *routers.Entry
-}
-
-// shareMeters moves meters used by several classes to the meters of the draft.
-func (b *tcBuilder) shareMeters() {
-	count := map[string]int{}
-	for _, i := range b.indexed {
-		count[i.index]++
-	}
-	done := map[string]bool{}
-	for _, i := range b.indexed {
-		if count[i.index] < 2 {
-			continue
-		}
-		key := routers.Quote("police-" + i.index)
-		if !done[i.index] {
-			done[i.index] = true
-			b.Meters = append(b.Meters, &routers.Entry{
-				Key: key, Line: i.meter.Line, Comment: i.meter.Comment, Entries: i.meter.Entries,
-			})
-		}
-		i.meter.Value, i.meter.Entries = key, nil
-	}
 }

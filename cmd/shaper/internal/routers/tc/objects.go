@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -25,7 +26,7 @@ type tcQdisc struct {
 	latency        time.Duration // limit of tbf
 	codel          queue.CoDel
 	ecn            bool
-	fair           string // value of fair in policies
+	fair           fairness
 	defaultClass   uint32 // htb
 	perQuantum     uint32 // htb: r2q, by which a rate is divided for the default quantum
 	bands          uint32 // prio
@@ -34,8 +35,9 @@ type tcQdisc struct {
 	wash, nat bool   // cake
 	isolate   string // cake: triple-isolate, or "" for another mode
 
-	remarks []string // differences from ours
-	lost    []string // options that a policy cannot express
+	limitFrom string   // why the limit is what it is, if the command does not say it
+	remarks   []string // differences from ours
+	lost      []string // options that a policy cannot express
 }
 
 // tcClass is a class of htb.
@@ -77,6 +79,8 @@ type tcDevice struct {
 	filters  []*tcFilter
 	problems []routers.Problem
 	notes    []routers.Problem
+
+	queueLength int64 // txqueuelen; 0: unknown
 
 	byID  map[uint32]*tcClass   // classes, after index
 	below map[uint32][]*tcClass // classes by parent, after index
@@ -143,9 +147,22 @@ func (t *tcImport) command(c tcCommand) {
 		t.Skip(c.Line)
 		return
 	}
+	if t.ipLink(words) {
+		return
+	}
+	if limits := strings.Join(words, " "); !isTC && otherLimits().MatchString(limits) {
+		t.Problems = append(t.Problems, routers.Problem{
+			Line: c.Number, Text: c.Text(), Reason: "it limits or classifies packets outside of tc, and is not imported",
+		})
+		return
+	}
 	object, verb := complete(words[0], tcObjects), complete(words[1], tcVerbs)
 	if object == "" || verb == "" || !isTC && (object != words[0] || len(words) < 3) {
 		t.found = t.found || isTC
+		if text := strings.Join(words, " "); isTC && !strings.Contains(text, "show") || hidden().MatchString(text) {
+			t.Problems = append(t.Problems, routers.Problem{Line: c.Number, Text: c.Text(), Reason: "it is not understood"})
+			return
+		}
 		t.Skip(c.Line)
 		return
 	}
@@ -172,6 +189,39 @@ func (t *tcImport) command(c tcCommand) {
 	if a.err != nil {
 		d.cannot(c.Line, "%v", a.err)
 	}
+}
+
+// otherLimits matches commands of a script, other than tc, that limit or classify packets.
+var otherLimits = pattern.Lazy(`^(?:\S*/)?(?:ip6?tables\S*|nft)\b.*(?:\blimit\b|\bhashlimit\b|\bconnlimit\b|-j CLASSIFY\b|-j (?:DSCP|TOS)\b)`)
+
+// hidden matches a command of tc behind other words.
+var hidden = pattern.Lazy(`\b(?:qdisc|class|filter) (?:add|replace|change|del\w*) `)
+
+// ipLink reads the queue length of ip link set dev NAME txqueuelen N, the same with ifconfig NAME.
+func (t *tcImport) ipLink(words []string) bool {
+	i := slices.IndexFunc(words, func(w string) bool { return w == "txqueuelen" || w == "txqlen" })
+	if i < 0 || i+1 >= len(words) {
+		return false
+	}
+	name := ""
+	switch base := path.Base(words[0]); {
+	case base == "ifconfig":
+		name = words[1]
+	case base == "ip" && complete(words[1], []string{"link"}) != "":
+		name = words[2]
+		if d := slices.Index(words, "dev"); d >= 0 && d+1 < len(words) {
+			name = words[d+1]
+		} else if name == "set" || name == "add" {
+			name = words[3]
+		}
+	default:
+		return false
+	}
+	n, err := parseTCNumber(words[i+1], 31)
+	if err == nil {
+		t.device(name, 0).queueLength = int64(n)
+	}
+	return err == nil
 }
 
 // tcArgs reads the words of a command.

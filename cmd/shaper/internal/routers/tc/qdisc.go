@@ -18,9 +18,16 @@ const (
 	majorMask     = 0xffff0000 // TC_H_MAJ_MASK
 )
 
-// defaultPackets is the limit of qdiscs whose limit is the interface's queue length, which is 1000
-// unless it was changed (txqueuelen).
+// defaultPackets is the queue length of most interfaces (txqueuelen, DEFAULT_TX_QUEUE_LEN), the limit of
+// qdiscs without one.
 const defaultPackets = 1000
+
+// knownLengths are the queue lengths of other kinds of interfaces, by the beginning of their usual names
+// (drivers/net/ifb.c, tun.c and ppp/ppp_generic.c).
+var knownLengths = map[string]int64{"ifb": 32, "tun": 500, "tap": 500, "ppp": 3}
+
+// knownLength returns the queue length that an interface has by its name, or 0.
+func knownLength(device string) int64 { return knownLengths[device[:min(len(device), 3)]] }
 
 const defaultR2Q = 10 // r2q of htb (htb_init in net/sched/sch_htb.c)
 
@@ -67,7 +74,9 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
 	if q.kind == "ingress" || q.kind == "clsact" {
 		return
 	}
-	q.options(a, t)
+	if q.options(a, t); a.err != nil {
+		return
+	}
 	if i := slices.IndexFunc(d.qdiscs, same); i >= 0 {
 		if verb == "add" {
 			a.fail("the interface has another qdisc there, from line %d", d.qdiscs[i].Number)
@@ -177,8 +186,7 @@ func (q *tcQdisc) options(a *tcArgs, t *tcImport) {
 			us := q.codel.Interval.Microseconds()
 			q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
 		}
-		q.remarks = append(q.remarks,
-			"limit is cake's default: the larger of 4 MiB and the bytes of 4 intervals")
+		q.limitFrom = "cake's default: the larger of 4 MiB and the bytes of 4 intervals"
 	}
 }
 
@@ -188,16 +196,16 @@ func (q *tcQdisc) defaults() {
 	q.codel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	switch q.kind {
 	case "fq_codel":
-		q.packets, q.fair, q.ecn = 10240, "flow", true
+		q.packets, q.fair, q.ecn = 10240, byFlow, true
 	case "codel":
 		q.packets = 1000
 	case "cake":
-		q.fair, q.ecn = bothHosts, true
+		q.fair, q.ecn = cakeFlows[tripleIsolate], true
 		q.tins, q.isolate = "diffserv3, the default of cake", "triple-isolate, the default of cake"
 	case "sfq":
-		q.packets, q.fair, q.codel = 127, "flow", queue.CoDel{}
+		q.packets, q.fair, q.codel = 127, byFlow, queue.CoDel{}
 	case "pfifo", "pfifo_fast":
-		q.packets, q.codel = defaultPackets, queue.CoDel{}
+		q.codel = queue.CoDel{}
 	default:
 		q.codel = queue.CoDel{}
 	}
@@ -211,7 +219,7 @@ func (q *tcQdisc) htb(option string, a *tcArgs, _ *tcImport) bool {
 	case complete(option, []string{"r2q"}) != "":
 		q.perQuantum = a.number(32)
 	case complete(option, []string{"debug", "direct_qlen"}) != "":
-		a.next()
+		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
 	case option == "offload":
 		q.lost = append(q.lost, "offload")
 	default:
@@ -232,7 +240,7 @@ func (q *tcQdisc) tbf(option string, a *tcArgs, t *tcImport) bool {
 		q.rate = a.rate(t.link)
 	case complete(option, []string{"burst"}) != "", option == "buffer", option == "maxburst":
 		q.remarks = append(q.remarks,
-			"burst "+a.next()+" is left out: our queue sends at its rate, without bursts")
+			"burst "+a.next()+" is left out: tbf sends as much at once after a pause, and our queue sends at its rate")
 	case complete(option, []string{"limit"}) != "":
 		q.bytes = a.size()
 	case complete(option, []string{"latency"}) != "":
@@ -241,7 +249,7 @@ func (q *tcQdisc) tbf(option string, a *tcArgs, t *tcImport) bool {
 		q.remarks = append(q.remarks,
 			"peakrate "+a.next()+" is left out: it limits bursts, and our queue sends none")
 	case option == "mtu", option == "minburst":
-		a.next()
+		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
 	default:
 		return q.size(option, a)
 	}

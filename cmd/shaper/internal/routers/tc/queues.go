@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -17,10 +16,11 @@ type tcQueues struct {
 	*routers.Draft
 	device *tcDevice
 	link   meter.Rate
-	names  map[uint32]string // queues by class
-	used   map[string]bool   // names
-	owners map[uint32]string // links by class
-	leaves []tcLeaf          // of htb, in order of first use
+	queues map[uint32]*dataplane.Queue // by class; nil if packets pass
+	used   map[string]bool             // names
+	bands  *dataplane.Link             // of the queues of prio
+	leaves []tcLeaf                    // of htb, in order of first use
+	asked  bool                        // the queue length of the interface was assumed
 }
 
 // name returns a name unused by other parts of the kind: from a comment, or else a default.
@@ -34,21 +34,39 @@ func (b *tcQueues) name(kind, label, otherwise string) string {
 	return name
 }
 
-// queue returns the queue of a class of the root qdisc, or "" if packets pass it.
-func (b *tcQueues) queue(root *tcQdisc, class uint32) string {
-	if name, ok := b.names[class]; ok {
-		return name
+// add adds a queue.
+func (b *tcQueues) add(
+	label, otherwise string, line routers.Line, format string, args ...any,
+) *dataplane.Queue {
+	q := &dataplane.Queue{Name: b.name("queue", label, otherwise)}
+	b.Queue(q, routers.Line{Number: line.Number}, format, args...)
+	return q
+}
+
+// addLink adds a link.
+func (b *tcQueues) addLink(
+	label, otherwise string, line routers.Line, format string, args ...any,
+) *dataplane.Link {
+	l := &dataplane.Link{Name: b.name("link", label, otherwise)}
+	b.From(l, "", line, format, args...)
+	b.Policy.Links = append(b.Policy.Links, l)
+	return l
+}
+
+// queue returns the queue of a class of the root qdisc, or nil if packets pass it.
+func (b *tcQueues) queue(root *tcQdisc, class uint32) *dataplane.Queue {
+	if q, ok := b.queues[class]; ok {
+		return q
 	}
-	b.names[class] = "" // until it is known, and if there is none
-	var q *routers.Entry
+	b.queues[class] = nil // until it is known, and if there is none
+	var q *dataplane.Queue
 	switch k := b.device.find(class); {
 	case root.kind == "htb" && k != nil:
 		if len(b.device.leaves(k.id)) > 0 {
 			b.Cannot(k.Line, "packets are sent to class %s, which has classes below it", handleName(k.id))
-			return ""
+			return nil
 		}
-		id := handleName(k.id)
-		q = routers.NewEntry(b.name("queue", k.labels.queue, id), k.Number, "class %s", id)
+		q = b.add(k.labels.queue, handleName(k.id), k.Line, "class %s", handleName(k.id))
 		b.leaves = append(b.leaves, tcLeaf{k, q})
 	case root.kind == "htb":
 		// HTB sends packets of its own handle at once. Those of a missing class get the default class,
@@ -56,32 +74,27 @@ func (b *tcQueues) queue(root *tcQdisc, class uint32) string {
 		otherwise := root.handle&majorMask | root.defaultClass
 		if k := b.device.find(otherwise); class != root.handle && k != nil &&
 			len(b.device.leaves(k.id)) == 0 {
-			b.names[class] = b.queue(root, otherwise)
+			q = b.queue(root, otherwise)
 		}
-		return b.names[class]
 	case root.kind == "prio":
 		q = b.band(root, class)
 	default:
 		q = b.single(root)
 	}
-	if q == nil {
-		return ""
-	}
-	b.Queues = append(b.Queues, q)
-	b.names[class] = q.Key
-	return q.Key
+	b.queues[class] = q
+	return q
 }
 
 // own sets the rate of a queue, which a fair queue takes from a link.
-func (b *tcQueues) own(q *routers.Entry, rate *tcRate, line int, d *tcQdisc) {
-	if d != nil && d.fair != "" {
-		link := routers.NewEntry(b.name("link", "", q.Name()), line, "a fair queue shares a link")
-		link.Set("rate", rate.String(), line, "rate %s", rate.text)
-		b.Links = append(b.Links, link)
-		q.Set("link", link.Key, 0, "")
+func (b *tcQueues) own(q *dataplane.Queue, rate *tcRate, line routers.Line, d *tcQdisc) {
+	if d != nil && d.fair.flows.By != dataplane.NoKey {
+		q.Link = b.addLink("", q.Name, line, "a fair queue shares a link")
+		q.Link.Rate = rate.rate()
+		b.From(q.Link, "rate", line, "rate %s", rate.text)
 	} else {
-		q.Set("rate", rate.String(), line, "rate %s", rate.text)
+		q.Rate = rate.rate()
 	}
+	b.From(q, "rate", line, "rate %s", rate.text)
 	b.limits(q, d)
 }
 
@@ -101,11 +114,28 @@ func (b *tcQueues) discipline(class uint32) *tcQdisc {
 	return nil
 }
 
+// queueLength returns the limit of a qdisc that has the queue length of the interface, and why.
+func (b *tcQueues) queueLength(line routers.Line) (n int64, why string) {
+	if n = b.device.queueLength; n > 0 {
+		return n, fmt.Sprintf("the default: the interface's txqueuelen, %d packets", n)
+	}
+	if n = knownLength(b.device.name); n > 0 {
+		return n, fmt.Sprintf("the default: the interface's txqueuelen, %d packets unless it was changed", n)
+	}
+	if !b.asked {
+		b.asked = true
+		b.Note(line, "the limit of a queue is the interface's txqueuelen, assumed to be %d packets: ip link shows it as qlen",
+			defaultPackets)
+	}
+	return defaultPackets, fmt.Sprintf("assumed: the interface's txqueuelen, %d packets", defaultPackets)
+}
+
 // limits sets the limit, CoDel and fairness of a queue from its qdisc. Nil is htb's default.
-func (b *tcQueues) limits(q *routers.Entry, d *tcQdisc) {
+func (b *tcQueues) limits(q *dataplane.Queue, d *tcQdisc) {
 	if d == nil {
-		q.Set("limit", fmt.Sprintf("%dp", defaultPackets), 0,
-			"the default: the interface's txqueuelen, usually %d packets", defaultPackets)
+		why := ""
+		q.Packets, why = b.queueLength(routers.Line{Number: b.Comments[q][""].Line})
+		b.From(q, "limit", routers.Line{}, "%s", why)
 		return
 	}
 	if d.parent != tcRoot && (d.kind == "htb" || d.kind == "prio" || d.kind == "tbf") {
@@ -114,30 +144,27 @@ func (b *tcQueues) limits(q *routers.Entry, d *tcQdisc) {
 	if d.kind == "cake" {
 		b.cakeNotes(d)
 	}
-	remarks := strings.Join(append([]string{d.Text()}, d.remarks...), "; ")
+	if d.remarks != nil {
+		b.Note(d.Line, "%s", strings.Join(d.remarks, "; "))
+	}
+	from := d.limitFrom
 	switch {
 	case d.latency > 0:
-		q.Set("limit", policyfile.FormatDuration(d.latency, time.Second), d.Number, "%s", remarks)
+		q.Time = d.latency
 	case d.bytes > 0:
-		q.Set("limit", fmt.Sprint(d.bytes), d.Number, "%s", remarks)
+		q.Bytes = d.bytes
+	case d.packets > 0:
+		q.Packets = d.packets
 	default:
-		q.Set("limit", fmt.Sprintf("%dp", d.packets), d.Number, "%s", remarks)
-		if d.packets > queue.MaxPackets {
-			b.Cannot(d.Line, "limit %d is above our maximum, %d packets", d.packets, queue.MaxPackets)
-			q.Get("limit").Value = fmt.Sprintf("%dp", queue.MaxPackets)
-		}
+		q.Packets, from = b.queueLength(d.Line)
 	}
-	switch {
-	case d.codel == queue.CoDel{} && d.fair != "":
-		q.Set("codel", "false", d.Number, "%s", d.kind) // true is the default of a fair queue
-	case d.codel != queue.CoDel{}:
-		q.Set("codel", fmt.Sprintf("{target: %s, interval: %s}", policyfile.FormatDuration(d.codel.Target, time.Second),
-			policyfile.FormatDuration(d.codel.Interval, time.Second)), d.Number, "%s", d.kind)
+	if q.Packets > queue.MaxPackets {
+		b.Cannot(d.Line, "limit %d is above our maximum, %d packets", d.packets, queue.MaxPackets)
+		q.Packets = queue.MaxPackets
 	}
-	if d.ecn {
-		q.Set("ecn", "true", d.Number, "%s", d.kind)
-	}
-	if d.fair != "" {
-		q.Set("fair", d.fair, d.Number, "%s", d.kind)
+	b.From(q, "limit", d.Line, "%s", cmp.Or(from, d.Text()))
+	q.CoDel, q.ECN, q.Hosts, q.Fair = d.codel, d.ecn, d.fair.hosts, d.fair.flows
+	for _, key := range []string{"codel", "ecn", "fair"} {
+		b.From(q, key, d.Line, "%s", d.kind)
 	}
 }

@@ -460,10 +460,10 @@ func reimport(t *testing.T, text, name string) string {
 	if err != nil || len(problems) > 0 {
 		t.Fatalf("%v, %v\n%s", err, problems, text)
 	}
-	r := d.Render("test")
-	p, err := policyfile.Source{Name: "p", Text: r.Text}.Compile()
+	r := rendered(t, d)
+	p, err := policyfile.Source{Name: "p", Text: r}.Compile()
 	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, r.Text, text)
+		t.Fatalf("%v\n%s\n%s", err, r, text)
 	}
 	return canonical(p.Policy)
 }

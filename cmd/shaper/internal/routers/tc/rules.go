@@ -3,13 +3,10 @@ package tc
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -121,7 +118,7 @@ func followRules(rules []*tcRule) (out []*tcRule) {
 		}
 		later := rules[i+1:]
 		n := slices.IndexFunc(later[:min(len(later), window)],
-			func(o *tcRule) bool { return !disjoint(&r.match, &o.match) })
+			func(o *tcRule) bool { return !routers.Disjoint(&r.match, &o.match) })
 		switch {
 		case n < 0 && len(later) <= window:
 			r.next = passRule
@@ -146,34 +143,6 @@ func (r *tcRule) takesAll() bool {
 // passRule is the rule of packets that no filter matches.
 var passRule = &tcRule{outcomes: [3]tcOutcome{{verdict: tcOK}, {verdict: tcOK}, {verdict: tcOK}}}
 
-// disjoint reports whether some field shows that no packet matches both a and b.
-func disjoint(a, b *dataplane.Match) bool {
-	x, y := family(a), family(b)
-	if len(x) > 0 && len(y) > 0 && !overlap(x, y) {
-		return true
-	}
-	for _, f := range dataplane.MatchFields {
-		if x, y := *f.List(a), *f.List(b); len(x) > 0 && len(y) > 0 && !overlap(x, y) {
-			return true
-		}
-	}
-	for _, p := range prefixLists {
-		x, y := *p.list(a), *p.list(b)
-		overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(y, p.Overlaps) }
-		if len(x) > 0 && len(y) > 0 && !slices.ContainsFunc(x, overlaps) {
-			return true
-		}
-	}
-	return false
-}
-
-func overlap(a, b []dataplane.Range) bool {
-	return slices.ContainsFunc(a, func(x dataplane.Range) bool {
-		return slices.ContainsFunc(b,
-			func(y dataplane.Range) bool { return x.First <= y.Last && y.First <= x.Last })
-	})
-}
-
 // mergeRules unites rules with the same fate whose matches differ in one field: first those of one
 // family, then IPv4 and IPv6.
 func mergeRules(rules []*tcRule) []*tcRule { return mergeAdjacent(mergeAdjacent(rules, false), true) }
@@ -183,7 +152,7 @@ func mergeAdjacent(rules []*tcRule, families bool) (out []*tcRule) {
 		out = append(out, r)
 		for len(out) > 1 {
 			a, b := out[len(out)-2], out[len(out)-1]
-			m, ok := uniteMatch(a.match, b.match, families)
+			m, ok := routers.Unite(a.match, b.match, families)
 			if !ok || !a.sameFate(b) {
 				break
 			}
@@ -193,126 +162,6 @@ func mergeAdjacent(rules []*tcRule, families bool) (out []*tcRule) {
 		}
 	}
 	return out
-}
-
-// prefixLists are the lists of addresses of a match.
-var prefixLists = []struct {
-	name string
-	list func(*dataplane.Match) *[]netip.Prefix
-}{
-	{"src", func(m *dataplane.Match) *[]netip.Prefix { return &m.Src }},
-	{"dst", func(m *dataplane.Match) *[]netip.Prefix { return &m.Dst }},
-}
-
-// family returns the EtherTypes of a match, or nil if they are not restricted to one family.
-func family(m *dataplane.Match) []dataplane.Range {
-	addresses := slices.Concat(m.Src, m.Dst)
-	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
-	switch {
-	case len(addresses) == 0:
-		return m.EtherType
-	case !slices.ContainsFunc(addresses, is6):
-		return one(etherIPv4)
-	case slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return !is6(p) }):
-		return nil
-	}
-	return one(etherIPv6)
-}
-
-// uniteMatch returns the match of packets matching a or b, if one field suffices. With mixed they
-// may be of different families.
-func uniteMatch(a, b dataplane.Match, mixed bool) (m dataplane.Match, ok bool) {
-	m = a
-	x, y := family(&a), family(&b)
-	families := mixed && len(x) > 0 && len(y) > 0 && !slices.Equal(x, y) // then addresses may differ as well
-	differ := 0
-	if families {
-		differ++
-		m.EtherType = joinRanges(slices.Concat(x, y))
-	} else if !slices.Equal(x, y) {
-		return m, false
-	}
-	for _, f := range dataplane.MatchFields {
-		x, y := *f.List(&a), *f.List(&b)
-		switch {
-		case f.Name == "ethertype" || slices.Equal(x, y):
-		case len(x) == 0 || len(y) == 0:
-			return m, false
-		default:
-			differ++
-			*f.List(&m) = joinRanges(slices.Concat(x, y))
-		}
-	}
-	for _, p := range prefixLists {
-		x, y := *p.list(&a), *p.list(&b)
-		switch {
-		case slices.Equal(x, y):
-		case len(x) == 0 || len(y) == 0:
-			return m, false
-		default:
-			if !families {
-				differ++
-			}
-			*p.list(&m) = slices.Concat(x, y)
-		}
-	}
-	plainMatch(&m)
-	return m, differ <= 1
-}
-
-// joinRanges sorts ranges and joins touching ones.
-func joinRanges(list []dataplane.Range) (out []dataplane.Range) {
-	slices.SortFunc(list, func(a, b dataplane.Range) int { return cmp.Compare(a.First, b.First) })
-	for _, r := range list {
-		if n := len(out); n > 0 && uint64(r.First) <= uint64(out[n-1].Last)+1 {
-			out[n-1].Last = max(out[n-1].Last, r.Last)
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// conditions writes a match.
-func conditions(m *dataplane.Match, lines []routers.Line) (out routers.Conditions) {
-	add := func(key string, values []string) {
-		if len(values) > 0 {
-			out = append(out, routers.Cond{Key: key, Values: values, Line: lines[0].Number})
-		}
-	}
-	for _, p := range prefixLists {
-		var values []string
-		for _, v := range *p.list(m) {
-			text := strings.TrimSuffix(v.String(), fmt.Sprintf("/%d", v.Addr().BitLen()))
-			if strings.HasPrefix(text, ":") || strings.HasSuffix(text, ":") {
-				text = strconv.Quote(text) // YAML takes the colon for its own
-			}
-			values = append(values, text)
-		}
-		add(p.name, values)
-	}
-	for _, f := range dataplane.MatchFields {
-		var values []string
-		for _, r := range *f.List(m) {
-			values = append(values, rangeText(f.Name, r))
-		}
-		add(f.Name, values)
-	}
-	if slices.Equal(m.Length, anyLength) {
-		out[len(out)-1].Comment = "all packets, also those that are not IP"
-	}
-	return out
-}
-
-// rangeText writes a range of a field of match.
-func rangeText(field string, r dataplane.Range) string {
-	if r.First != r.Last {
-		return fmt.Sprintf("%d-%d", r.First, r.Last)
-	}
-	if name := policyfile.ValueName(field, r.First); name != "" {
-		return name
-	}
-	return fmt.Sprint(r.First)
 }
 
 // whichLines returns the lines of a rule for a comment.

@@ -21,7 +21,7 @@ type tcCommand struct {
 type tcLabels struct{ class, queue, link, guarantee string }
 
 // tcScript reads a shell script. It knows comments, line continuations, quotes, several commands
-// in a line, and assignments. Nothing else is evaluated.
+// in a line, assignments, and sums with whole numbers. Nothing else is evaluated.
 type tcScript struct {
 	vars     map[string]string
 	labels   tcLabels
@@ -35,7 +35,7 @@ type tcScript struct {
 const maxExpansion = 64 << 10
 
 func readScript(text string) ([]tcCommand, error) {
-	lines, err := routers.ReadLines(text)
+	lines, err := routers.ReadLines(text, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +125,10 @@ func (s *tcScript) word(line string) (w tcWord, rest string, ok bool) {
 		case c == '\\' && quote != '\'' && i+1 < len(line):
 			i++
 			text.WriteByte(line[i])
+		case c == '`' && quote != '\'' && text.Len() < maxExpansion:
+			value, n := s.substitution(line[i:])
+			text.WriteString(value)
+			i += n - 1
 		case c == '$' && quote != '\'' && text.Len() < maxExpansion:
 			value, n := s.expand(line[i:])
 			text.WriteString(value)
@@ -158,6 +162,9 @@ var (
 // expand returns the value of the variable at the beginning of a text, and the length of its name.
 // A variable without a known value stays as it is.
 func (s *tcScript) expand(text string) (value string, length int) {
+	if strings.HasPrefix(text, "$(") {
+		return s.substitution(text)
+	}
 	m := variable().FindStringSubmatch(text)
 	if m == nil {
 		return "$", 1

@@ -1,16 +1,14 @@
 package tc
 
 import (
-	"fmt"
+	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // single makes the queue of a root qdisc which is itself a queue: tbf, cake and others.
-func (b *tcQueues) single(root *tcQdisc) *routers.Entry {
-	q := routers.NewEntry(b.name("queue", root.labels.queue, b.device.name), root.Number, "qdisc %s",
-		root.kind)
+func (b *tcQueues) single(root *tcQdisc) *dataplane.Queue {
 	rate := root.rate
 	d := root
 	switch {
@@ -26,7 +24,11 @@ func (b *tcQueues) single(root *tcQdisc) *routers.Entry {
 	if rate == nil {
 		return nil
 	}
-	b.own(q, rate, root.Number, d)
+	q := b.add(root.labels.queue, b.device.name, root.Line, "qdisc %s", root.kind)
+	if d != root && root.remarks != nil {
+		b.Note(root.Line, "%s", strings.Join(root.remarks, "; "))
+	}
+	b.own(q, rate, root.Line, d)
 	return q
 }
 
@@ -43,7 +45,7 @@ func (b *tcQueues) linkRate(root *tcQdisc) *tcRate {
 }
 
 // band makes the queue of a band of prio, on a link with the rate of the interface.
-func (b *tcQueues) band(root *tcQdisc, class uint32) *routers.Entry {
+func (b *tcQueues) band(root *tcQdisc, class uint32) *dataplane.Queue {
 	n := class & 0xffff
 	rate := b.linkRate(root)
 	if rate == nil {
@@ -54,17 +56,15 @@ func (b *tcQueues) band(root *tcQdisc, class uint32) *routers.Entry {
 			queue.MaxPriority+1)
 		return nil
 	}
-	owner, ok := b.owners[root.handle]
-	if !ok {
-		link := routers.NewEntry(b.name("link", root.labels.link, b.device.name), root.Number, "qdisc prio")
-		link.Set("rate", rate.String(), root.Number, "%s", rate.text)
-		b.Links = append(b.Links, link)
-		owner = link.Key
-		b.owners[root.handle] = owner
+	if b.bands == nil {
+		b.bands = b.addLink(root.labels.link, b.device.name, root.Line, "qdisc prio")
+		b.bands.Rate = rate.rate()
+		b.From(b.bands, "rate", root.Line, "%s", rate.text)
 	}
-	q := routers.NewEntry(b.name("queue", "", handleName(class)), root.Number, "band %d", n)
-	q.Set("link", owner, root.Number, "qdisc prio")
-	q.Set("priority", fmt.Sprint(n-1), root.Number, "band %d", n)
+	q := b.add("", handleName(class), root.Line, "band %d", n)
+	q.Link, q.Priority = b.bands, int(n-1)
+	b.From(q, "link", root.Line, "qdisc prio")
+	b.From(q, "priority", root.Line, "band %d", n)
 	b.limits(q, b.discipline(class))
 	return q
 }

@@ -91,8 +91,8 @@ func parseTCRate(s string, link meter.Rate) (tcRate, error) {
 	return tcRate{n, text}, err
 }
 
-// String writes the rate for a policy.
-func (r tcRate) String() string { return meter.ByteRate(r.bytes).String() }
+// rate returns the rate for a policy.
+func (r tcRate) rate() meter.Rate { return meter.ByteRate(r.bytes) }
 
 // parseTCSize reads a size in bytes. k is 1024. Bytes after a slash, the cell, have no effect.
 func parseTCSize(s string) (int64, error) {

@@ -1,0 +1,220 @@
+package routers
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+)
+
+// fallback is the value of a parameter that a statement leaves out, on a platform.
+type fallback struct {
+	language, platform, statement, parameter string
+	rule, source                             string
+	// of returns bytes for a rate in bit/s and the first burst of the statement. Without it the value must be
+	// written, or the row explains a statement.
+	of func(rate, first int64) int64
+}
+
+// Default is a row of Defaults.
+type Default struct {
+	Language  string `json:"language"`
+	Platform  string `json:"platform,omitempty"`
+	Models    string `json:"models,omitempty"` // of the platform
+	Statement string `json:"statement"`
+	Parameter string `json:"parameter"`
+	Rule      string `json:"rule"`
+	Source    string `json:"source"`
+}
+
+// milliseconds returns the bytes of a rate in a time, at least least.
+func milliseconds(ms, least int64) func(rate, first int64) int64 {
+	return func(rate, _ int64) int64 { return max(rate*ms/8000, least) }
+}
+
+// first returns the first burst.
+func first(_, first int64) int64 { return first }
+
+// times returns a multiple of a rate in kbit/s, in tenths, rounded up to a multiple of step, at least least
+// and at most most.
+func times(tenths, step, least, most int64) func(rate, first int64) int64 {
+	return func(rate, _ int64) int64 {
+		n := (rate/1000*tenths + 9) / 10
+		return min(max((n+step-1)/step*step, least), most)
+	}
+}
+
+// bytes returns a fixed number.
+func bytes(n int64) func(rate, first int64) int64 { return func(_, _ int64) int64 { return n } }
+
+// Limits of bursts (command references of Huawei S and NE, and of H3C S6812).
+const (
+	mostHuaweiBurst = 1<<32 - 1
+	mostNEBurst     = 18_700_000
+	mostH3CBurst    = 256_000_000
+)
+
+// The guides from which the defaults are.
+const (
+	iosGuide    = "Cisco IOS Quality of Service Solutions Command Reference, police"
+	nxGuide     = "Cisco Nexus 9000 NX-OS Quality of Service Configuration Guide 10.5, Configuring Policing"
+	xrGuide     = "QoS Configuration Guide for Cisco NCS 540, police rate"
+	eosGuide    = "Arista AVD, platform settings and QoS, policers"
+	s7700Guide  = "Huawei S7700, S9300 and S12700 command reference, car (traffic behavior view)"
+	s5700Guide  = "Huawei S5700 and S6700 command reference, car (QoS profile view)"
+	ceGuide     = "Huawei CloudEngine 6800 V300R023 command reference, qos car"
+	ceLRGuide   = "Huawei CloudEngine 6800 V300R023 command reference, qos lr"
+	neGuide     = "Huawei NE40E V800R012 command reference, car (QoS profile view)"
+	s6812Guide  = "H3C S6812 command reference, car"
+	s5130Guide  = "HPE 5130 HI command reference, car"
+	e4510Guide  = "HP E4510 command reference, car"
+	junosGuide  = "Junos, Policer Limits for Layer 2 Traffic, and burst-size-limit"
+	junosColors = "Junos, Policer Color-Marking and Actions"
+	msrGuide    = "H3C MSR 20/30/50 command reference, car"
+)
+
+var fallbacks = []fallback{
+	{"cisco", "ios", "police", "bc", "CIR/32 bytes (250 ms), at least 1500", iosGuide, milliseconds(250, 1500)},
+	{"cisco", "ios", "police", "be", "bc", iosGuide, first},
+	{"cisco", "ios", "police with pir", "bc", "CIR/32 bytes (250 ms), at least 1500", iosGuide, milliseconds(250, 1500)},
+	{"cisco", "ios", "police with pir", "be", "PIR/32 bytes (250 ms), at least 1500", iosGuide, milliseconds(250, 1500)},
+	{"cisco", "ios", "police", "unit", "bit/s, and bytes", iosGuide, nil},
+	{"cisco", "ios", "police", "action", "conform transmit, exceed drop, violate drop", iosGuide, nil},
+	{"cisco", "ios", "class", "queue-limit", "64 packets", "Cisco IOS XE QoS: Congestion Management", bytes(64)},
+	{"cisco", "nx-os", "police", "bc", "200 ms of CIR", nxGuide, milliseconds(200, 0)},
+	{"cisco", "nx-os", "police with pir", "bc", "200 ms of CIR", nxGuide, milliseconds(200, 0)},
+	{"cisco", "nx-os", "police with pir", "be", "200 ms of PIR", nxGuide, milliseconds(200, 0)},
+	{"cisco", "nx-os", "police", "unit", "bit/s, and bytes; a kbyte is assumed to be 1000 bytes", nxGuide, nil},
+	{"cisco", "nx-os", "police", "action", "conform transmit, violate drop", nxGuide, nil},
+	{"cisco", "ios-xr", "police", "unit", "bit/s, and bytes; a kbyte is assumed to be 1000 bytes", "Cisco CRS QoS command reference, police rate", nil},
+	{"cisco", "ios-xr", "police", "action", "conform transmit, exceed drop, violate drop", "Cisco CRS QoS command reference, police rate", nil},
+	{"cisco", "ios-xr", "police", "burst", "10 ms of the rate on NCS 540 and 5500, unknown for others: write it", xrGuide, nil},
+	{"cisco", "ios-xr", "police", "peak-burst", "10 ms of the peak rate on NCS 540 and 5500, unknown for others: write it", xrGuide, nil},
+	{"cisco", "eos", "police", "burst-size", "none: write it", eosGuide, nil},
+
+	{"junos", "", "policer", "unit", "bit/s, and bytes; k, m and g are decimal", junosGuide, nil},
+	{"junos", "", "policer", "burst-size-limit", "none: write it", junosGuide, nil},
+	{"junos", "", "three-color-policer", "action", "red packets are forwarded", junosColors, nil},
+
+	{"huawei", "", "car", "unit", "kbit/s, and bytes; a kbyte is assumed to be 1000 bytes", s7700Guide, nil},
+	{"huawei", "", "car", "action", "green pass, yellow pass, red discard", s7700Guide, nil},
+	{"huawei", "", "gts", "queue-length", "64 packets", "Huawei AR command reference, gts", bytes(64)},
+	{"huawei", "s7700", "car", "cbs", "188 x CIR in kbit/s, at least 10000", s7700Guide, times(1880, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s7700", "car", "pbs", "313 x CIR in kbit/s, at least 10000", s7700Guide, times(3130, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s7700", "car with pir", "cbs", "125 x CIR in kbit/s, at least 10000", s7700Guide, times(1250, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s7700", "car with pir", "pbs", "125 x PIR in kbit/s, at least 10000", s7700Guide, times(1250, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car", "cbs", "188 x CIR in kbit/s, at least 4000", s5700Guide, times(1880, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car", "pbs", "313 x CIR in kbit/s, at least 4000", s5700Guide, times(3130, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car with pir", "cbs", "125 x CIR in kbit/s, at least 4000", s5700Guide, times(1250, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car with pir", "pbs", "125 x PIR in kbit/s, at least 4000", s5700Guide, times(1250, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "ce", "car", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceGuide, times(80, 1, 10000, 33554432)},
+	{"huawei", "ce", "car", "pbs", "cbs", ceGuide, first},
+	{"huawei", "ce", "car with pir", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceGuide, times(80, 1, 10000, 33554432)},
+	{"huawei", "ce", "car with pir", "pbs", "8 x PIR in kbit/s (64 ms), at least 10000", ceGuide, times(80, 1, 10000, 33554432)},
+	{"huawei", "ce", "lr", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceLRGuide, times(80, 1, 10000, 33554432)},
+	{"huawei", "ne", "car", "cbs", "187 x CIR in kbit/s, at most 18700000", neGuide, times(1870, 1, 0, mostNEBurst)},
+	{"huawei", "ne", "car", "pbs", "0: one bucket", neGuide, bytes(0)},
+	{"huawei", "ne", "car with pir", "cbs", "187 x CIR in kbit/s, at most 18700000", neGuide, times(1870, 1, 0, mostNEBurst)},
+	{"huawei", "ne", "car with pir", "pbs", "187 x PIR in kbit/s, at most 18700000", neGuide, times(1870, 1, 0, mostNEBurst)},
+
+	{"h3c", "", "car", "unit", "kbit/s, and bytes", s6812Guide, nil},
+	{"h3c", "", "car", "action", "green pass, yellow pass, red discard", s6812Guide, nil},
+	{"h3c", "", "gts", "queue-length", "50 packets", "HPE MSR V7 ACL and QoS command reference, gts", bytes(50)},
+	{"h3c", "s6812", "car", "cbs", h3cRule, s6812Guide, times(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s6812", "car", "ebs", "0", s6812Guide, bytes(0)},
+	{"h3c", "s6812", "car with pir", "cbs", h3cRule, s6812Guide, times(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s6812", "car with pir", "ebs", h3cPIRRule, s6812Guide, times(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s6812", "lr", "cbs", h3cRule, s6812Guide, times(625, 512, 0, 134217728)},
+	{"h3c", "s5130", "car", "cbs", h3cRule, s5130Guide, times(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s5130", "car", "ebs", "512", s5130Guide, bytes(512)},
+	{"h3c", "s5130", "car with pir", "cbs", h3cRule, s5130Guide, times(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s5130", "car with pir", "ebs", h3cPIRRule, s5130Guide, times(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s5130", "lr", "cbs", h3cRule, s5130Guide, times(625, 512, 0, 134217728)},
+	{"h3c", "e4510", "car", "cbs", "4000", e4510Guide, bytes(4000)},
+	{"h3c", "e4510", "car", "ebs", "4000", e4510Guide, bytes(4000)},
+	{"h3c", "msr", "car", "cbs", "500 ms of CIR, at least 1875", msrGuide, milliseconds(500, 1875)},
+	{"h3c", "msr", "car", "ebs", "0", msrGuide, bytes(0)},
+}
+
+const (
+	h3cRule    = "62.5 x CIR in kbit/s, rounded up to a multiple of 512"
+	h3cPIRRule = "62.5 x PIR in kbit/s, rounded up to a multiple of 512"
+)
+
+// platformSigns are names of models, which configurations have in their names and comments.
+var platformSigns = map[string][]struct {
+	platform string
+	sign     func() *regexp.Regexp
+}{
+	"huawei": {
+		{"s7700", pattern.Lazy(`\bS(?:77|93|97|127)\d\d\b`)},
+		{"s5700", pattern.Lazy(`\bS[56][78]\d\d\b`)},
+		{"ce", pattern.Lazy(`\bCE\d{4,5}\b|\bCloudEngine\b`)},
+		{"ne", pattern.Lazy(`\bNE\d+E\b|\bNetEngine\b`)},
+	},
+	"h3c": {
+		{"s6812", pattern.Lazy(`\bS6812\b`)},
+		{"s5130", pattern.Lazy(`\b(?:S?5130|S5820)`)},
+		{"e4510", pattern.Lazy(`\bE4510\b`)},
+		{"msr", pattern.Lazy(`\bMSR ?\d`)},
+	},
+}
+
+// platformNamed returns the platform whose models a text names, or "".
+func platformNamed(language, text string) string {
+	for _, p := range platformSigns[language] {
+		if p.sign().MatchString(text) {
+			return p.platform
+		}
+	}
+	return ""
+}
+
+// platformNames are the names of platforms by the values of --platform.
+var platformNames = map[string]string{
+	"ios": "Cisco IOS or IOS XE", "ios-xr": "Cisco IOS XR", "nx-os": "Cisco NX-OS", "eos": "Arista EOS",
+	"s7700": "Huawei S7700, S9300 or S12700", "s5700": "Huawei S5700 or S6700", "ce": "Huawei CloudEngine",
+	"ne":    "Huawei NE40E or NetEngine 8000",
+	"s6812": "H3C S6812", "s5130": "H3C S5130 or S5820X", "e4510": "HP E4510", "msr": "H3C MSR",
+}
+
+// Platforms returns the platforms of a language, whose defaults differ.
+func Platforms(language string) (names []string) {
+	for _, f := range fallbacks {
+		if f.language == language && f.platform != "" && !slices.Contains(names, f.platform) {
+			names = append(names, f.platform)
+		}
+	}
+	return names
+}
+
+// Defaults returns the table of the values that statements of a language leave out.
+func Defaults(language string) (rows []Default) {
+	for _, f := range fallbacks {
+		if f.language == language {
+			rows = append(rows, Default{
+				f.language, f.platform, platformNames[f.platform], f.statement, f.parameter, f.rule, f.source,
+			})
+		}
+	}
+	return rows
+}
+
+// defaultOf returns the value of a parameter that is left out, for a rate in bit/s.
+func defaultOf(language, platform, statement, parameter string, rate, first int64) (amount, error) {
+	i := slices.IndexFunc(fallbacks, func(f fallback) bool {
+		return f.language == language && f.platform == platform && f.statement == statement &&
+			f.parameter == parameter
+	})
+	switch {
+	case i < 0:
+		return amount{}, fmt.Errorf("%s is left out, and the default of %s is not known: write it", parameter,
+			platformNames[platform])
+	case fallbacks[i].of == nil:
+		return amount{}, fmt.Errorf("%s is left out; default: %s", parameter, fallbacks[i].rule)
+	case rate > maxNumber/10_000:
+		return amount{}, fmt.Errorf("%s is left out, and its default is too large", parameter)
+	}
+	return amount{fallbacks[i].of(rate, first), fmt.Sprintf("left out; default: %s", fallbacks[i].rule), true}, nil
+}

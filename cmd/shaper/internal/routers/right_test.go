@@ -1,0 +1,177 @@
+package routers
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// TestRightValues checks configurations as people paste them, against policies computed by hand from the
+// makers' guides.
+func TestRightValues(t *testing.T) {
+	t.Parallel()
+	const police = "policy-map P\n class class-default\n  police "
+	all := func(meter string) string { return "classes: [{name: c, meter: {" + meter + "}}]" }
+	for _, tt := range []struct{ name, dialect, platform, text, want string }{
+		{"NX-OS, bc left out", "cisco", "", police + "cir 256000 conform transmit violate drop\n", all("type: token-bucket, rate: 256kbit, burst: 6400")},
+		{"NX-OS, two rates", "cisco", "", police + "cir 1 mbps pir 2 mbps conform transmit exceed transmit violate drop\n", all("type: trtcm, cir: 1mbit, cbs: 25000, pir: 2mbit, pbs: 50000")},
+		{"NX-OS by flag", "cisco", "nx-os", police + "cir 256000\n", all("type: token-bucket, rate: 256kbit, burst: 6400")},
+		{"NX-OS by the type", "cisco", "", "policy-map type qos P\n class class-default\n  police cir 256000\n", all("type: token-bucket, rate: 256kbit, burst: 6400")},
+		{"IOS XR", "cisco", "", police + "rate 10000000 bps burst 125000 bytes\n end-policy-map\n", all("type: token-bucket, rate: 10mbit, burst: 125000")},
+		{"IOS XR, two rates", "cisco", "", police + "rate 10 mbps burst 125 kbytes peak-rate 20 mbps peak-burst 250 kbytes\n   conform-action transmit\n   exceed-action set dscp af12\n  !\n !\n end-policy-map\n!\n", "classes: [{name: c, meter: {type: trtcm, cir: 10mbit, cbs: 125000, pir: 20mbit, pbs: 250000}, yellow: {dscp: af12}}]"},
+		{"IOS XR, peak-burst alone", "cisco", "", police + "rate 1 mbps burst 10 ms peak-burst 20 ms\n end-policy-map\n", "classes: [{name: c, meter: {type: srtcm, cir: 1mbit, cbs: 1250, ebs: 2500}, yellow: drop}]"},
+		{"IOS XR lists", "cisco", "", "ipv4 access-list L\n 10 permit ipv4 192.0.2.0/24 any\n 20 permit tcp any any eq 22\n!\nclass-map match-any X\n match access-group ipv4 L\n match dscp ipv4 ef\n end-class-map\n!\npolicy-map P\n class X\n  police rate 1 mbps burst 1500 bytes\n  !\n !\n class class-default\n !\n end-policy-map\n!\n", "classes: [{name: X-1, match: {src: 192.0.2.0/24}, meter: m}, {name: X-2, match: {ethertype: ipv4, proto: tcp, dport: 22}, meter: m}, {name: X-3, match: {dscp: ef, ethertype: ipv4}, meter: m}, {name: class-default}]\nmeters: {m: {type: token-bucket, rate: 1mbit, burst: 1500}}"},
+		{"EOS", "cisco", "", "policy-map type quality-of-service P\n   class built-in class-default\n      police rate 10 kbps burst-size 260 kbytes\n", all("type: token-bucket, rate: 10kbit, burst: 260000")},
+		{"DEI", "cisco", "", police + "cir 6000000 bc 187500\n   exceed-action set-dei-transmit 1\n", "classes: [{name: c, meter: {type: token-bucket, rate: 6mbit, burst: 187500}, red: {dei: 1}}]"},
+		{"CAR without extended burst", "cisco", "", "interface FastEthernet0/1\n rate-limit input 900000 5000 5000 conform-action transmit exceed-action drop\n", all("type: token-bucket, rate: 900kbit, burst: 5000")},
+		{"CAR of a list", "cisco", "", "access-list 101 permit udp any any eq 53\ninterface e0\n rate-limit output access-group 101 8000 1500 1500 conform-action transmit exceed-action set-dscp-transmit 8\n rate-limit output 16000 3000 3000 conform-action transmit exceed-action drop\n", "classes: [{name: a, match: {ethertype: ipv4, proto: udp, dport: 53}, meter: {type: token-bucket, rate: 8kbit, burst: 1500}, red: {dscp: cs1}}, {name: b, meter: {type: token-bucket, rate: 16kbit, burst: 3000}}]"},
+		{"with prompts", "cisco", "", "R1(config)#policy-map P\nR1(config-pmap)#class class-default\nR1(config-pmap-c)#police cir 1000000 bc 31250\nR1(config-pmap-c-police)#conform-action transmit\nR1(config-pmap-c-police)#exceed-action drop\n", all("type: token-bucket, rate: 1mbit, burst: 31250")},
+		{"with prompts of IOS XR", "cisco", "", "RP/0/RSP0/CPU0:r1(config)#policy-map P\nRP/0/RSP0/CPU0:r1(config-pmap)#class class-default\nRP/0/RSP0/CPU0:r1(config-pmap-c)#police rate 1 mbps burst 5000 bytes\nRP/0/RSP0/CPU0:r1(config-pmap-c)#end-policy-map\n", all("type: token-bucket, rate: 1mbit, burst: 5000")},
+
+		{"several leaves", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall family inet filter f term t then policer p\n", "classes: [{name: t, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 15000}}]"},
+		{"several leaves of a term", "junos", "", "set firewall family inet filter f term t from protocol [ tcp udp ] destination-port 22 source-address 192.0.2.0/24\nset firewall family inet filter f term t then count c policer p accept\nset firewall policer p if-exceeding burst-size-limit 15k bandwidth-limit 1m\nset firewall policer p then discard\nset firewall family inet filter f term u then accept\n", "classes: [{name: t, match: {proto: [tcp, udp], dport: 22, src: 192.0.2.0/24}, meter: {type: token-bucket, rate: 1mbit, burst: 15000}}, {name: u, match: {ethertype: ipv4}}]"},
+		{"show at a level", "junos", "", "[edit firewall]\nuser@host# show\npolicer TEST {\n    if-exceeding {\n        bandwidth-limit 900m;\n        burst-size-limit 128k;\n    }\n    then discard;\n}\nfamily inet {\n    filter F {\n        term T {\n            then policer TEST;\n        }\n    }\n}\n", "classes: [{name: T, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 900mbit, burst: 128000}}]"},
+		{"show of a part", "junos", "", "[edit]\nuser@host# show firewall policer p | no-more\nif-exceeding {\n    bandwidth-limit 1m;\n    burst-size-limit 2k;\n}\nthen discard;\n\n[edit]\nuser@host# show firewall family inet\nfilter F {\n    term T {\n        then policer p;\n    }\n}\n", "classes: [{name: T, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 2000}}]"},
+		{"set at a level, with prompts", "junos", "", "[edit firewall policer p]\nuser@host# set if-exceeding bandwidth-limit 1m burst-size-limit 2k\n\n[edit firewall policer p]\nuser@host# set then discard\n\n[edit firewall policer p]\nuser@host# up 1\n", all("type: token-bucket, rate: 1mbit, burst: 2000")},
+		{"any address", "junos", "", "set firewall family inet6 filter f term t from source-address ::/0\nset firewall family inet6 filter f term t then accept\n", "classes: [{name: t, match: {ethertype: ipv6}}, {name: rest, match: {ethertype: ipv6}, green: drop}]"},
+		{"policer of an interface", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 2k\nset firewall policer p then discard\nset interfaces ge-0/0/0 unit 0 family inet policer input p\n", "classes: [{name: p, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 2000}}]"},
+
+		{"units of CloudEngine", "huawei", "", "interface GE1/0/1\n qos car cir 390 mbps cbs 100 kbytes pbs 200 kbytes inbound\n", all("type: srtcm, cir: 390mbit, cbs: 100000, ebs: 200000")},
+		{"CloudEngine", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000\n", all("type: srtcm, cir: 10mbit, cbs: 80000, ebs: 80000")},
+		{"CloudEngine, pbs left out", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000 cbs 20000\n", all("type: srtcm, cir: 10mbit, cbs: 20000, ebs: 20000")},
+		{"CloudEngine, the smallest burst", "huawei", "ce", "interface GE1/0/1\n qos lr inbound cir 100\n", all("type: token-bucket, rate: 100kbit, burst: 10000")},
+		{"S5700, the smallest burst", "huawei", "s5700", "interface GE1/0/1\n qos car inbound cir 16\n", all("type: srtcm, cir: 16kbit, cbs: 4000, ebs: 5008")},
+		{"S5700 by its name", "huawei", "", "sysname S5720-EI\ninterface GE1/0/1\n qos car inbound cir 64\n", all("type: srtcm, cir: 64kbit, cbs: 12032, ebs: 20032")},
+		{"S7700, the smallest burst", "huawei", "s7700", "interface GE1/0/1\n qos car inbound cir 16 pir 160\n", all("type: trtcm, cir: 16kbit, cbs: 10000, pir: 160kbit, pbs: 20000")},
+		{"NE, one bucket", "huawei", "ne", "interface GE1/0/1\n qos car cir 1000 inbound\n", all("type: token-bucket, rate: 1mbit, burst: 187000")},
+		{"NE, the largest burst", "huawei", "ne", "interface GE1/0/1\n qos car cir 200000 pir 300000 inbound\n", all("type: trtcm, cir: 200mbit, cbs: 18700000, pir: 300mbit, pbs: 18700000")},
+		{"with prompts", "huawei", "", "<HUAWEI> system-view\n[HUAWEI] traffic classifier c1\n[HUAWEI-classifier-c1] if-match any\n[HUAWEI-classifier-c1] quit\n[HUAWEI] traffic behavior b1\n[HUAWEI-behavior-b1] car cir 64 cbs 8000 pbs 16000\n[HUAWEI-behavior-b1] quit\n[HUAWEI] traffic policy P\n[HUAWEI-trafficpolicy-P] classifier c1 behavior b1\n", all("type: srtcm, cir: 64kbit, cbs: 8000, ebs: 16000")},
+		{"inner tags", "h3c", "", "traffic classifier c\n if-match customer-vlan-id 7\n#\ntraffic behavior b\n filter deny\n#\nqos policy P\n classifier c behavior b\n", "classes: [{name: c, match: {inner-vlan: 7}, green: drop}]"},
+		{"S5130", "h3c", "s5130", "interface GE1\n qos car inbound any cir 10000\n", all("type: srtcm, cir: 10mbit, cbs: 625152, ebs: 512")},
+		{"MSR", "h3c", "msr", "interface GE1\n qos car inbound any cir 8\n", all("type: token-bucket, rate: 8kbit, burst: 1875")},
+	} {
+		in, err := From(tt.dialect).Import(Source{
+			Name: "x", Text: tt.text, Options: Options{Link: meter.BitRate(1e9), Platform: tt.platform},
+		})
+		if err != nil {
+			t.Errorf("%s, %s: %v", tt.dialect, tt.name, err)
+			continue
+		}
+		d, problems, err := in.Pick("")
+		if err != nil || problems != nil {
+			t.Errorf("%s, %s: %v %v", tt.dialect, tt.name, err, problems)
+			continue
+		}
+		nameless := func(text string) string {
+			p := mustCompile(t, text)
+			for i := range p.Classes {
+				p.Classes[i].Name = "class"
+			}
+			return resolved(p)
+		}
+		out := rendered(t, d)
+		if got, want := nameless(out), nameless(tt.want); got != want {
+			t.Errorf("%s, %s: got\n%s\nwant\n%s\n%s", tt.dialect, tt.name, got, want, out)
+		}
+	}
+}
+
+// TestRefusals checks statements whose import would mean another limit.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	const class = "policy-map P\n class class-default\n  "
+	for _, tt := range []struct {
+		dialect, text string
+		line          int
+		want          string
+	}{
+		{"cisco", class + "shape average 10000000 account user-defined 18\n", 3, "account adds bytes"},
+		{"cisco", class + "shape average 10000000 account qinq aal5 snap-rbe\n", 3, "account adds bytes"},
+		{"cisco", class + "police cir 8000 bc 1500 account user-defined 4\n", 3, "account adds bytes"},
+		{"cisco", class + "shape average 10000000 foo bar\n", 3, `"foo" is not`},
+		{"cisco", class + "shape average 1000000\n  queue-limit 100 packets foo\n", 4, `"foo" is not understood`},
+		{"cisco", class + "set drop-precedence 1\n", 3, "internal to the router"},
+		{"cisco", class + "set precedence 1\n", 3, "three bits"},
+		{"cisco", class + "police rate 10 kbps burst-size 26 kbytes action set drop-precedence rate 20 kbps burst-size 26 kbytes\n", 3, "EOS"},
+		{"cisco", class + "police rate 10 mbps\n end-policy-map\n", 3, "burst is left out"},
+		{"cisco", "policy-map type quality-of-service P\n class class-default\n  police rate 10 mbps\n", 3, "burst-size is left out"},
+		{"cisco", "interface e0\n traffic-shape rate 1000000 8000 8000 1000\n", 2, outsideReason},
+		{"cisco", "interface e0\n storm-control broadcast level 10\n" + class + "police 8000 1500\n", 2, outsideReason},
+		{"cisco", "interface e0\n srr-queue bandwidth limit 20\n" + class + "police 8000 1500\n", 2, outsideReason},
+		{"cisco", "interface e0\n rate-limit input 8000 1500 1500 conform-action continue exceed-action drop\n", 2, "continue"},
+		{"cisco", "ip access-list extended L\n permit ip any eq 80 any\nclass-map X\n match access-group name L\npolicy-map P\n class X\n", 6, "only tcp, udp and sctp have ports"},
+		{"cisco", "R1(config-pmap)#policy-map P\nR1(config-pmap)#class class-default\nR1(config-pmap-c)#strange 5\n", 3, "not understood"},
+		{"junos", "set firewall policer p then discard\nset firewall hierarchical-policer hp aggregate if-exceeding bandwidth-limit 1m\n", 2, "hierarchical-policer is not supported"},
+		{"junos", "set class-of-service interfaces ge-0/0/0 unit 0 shaping-rate 100m\nset firewall family inet filter F term T then accept\n", 1, "class-of-service are not imported"},
+		{"junos", "set interfaces ge-0/0/0 unit 0 family ethernet-switching storm-control default\nset firewall family inet filter F term T then accept\n", 1, outsideReason},
+		{"junos", "set firewall family mpls filter F term T then accept\n", 1, "family mpls"},
+		{"junos", "set groups G firewall policer p then discard\nset firewall family inet filter F term T then accept\n", 1, "not expanded"},
+		{"huawei", "interface GE1\n qos car inbound cir 64\n", 2, "give --platform: s7700, s5700, ce, ne"},
+		{"huawei", "interface GE1\n qos car inbound strange cir 64 cbs 8000 pbs 8000\n", 2, "not understood"},
+		{"huawei", "traffic-limit inbound acl 3000 cir 64\n", 1, outsideReason},
+		{"huawei", "interface GE1\n user-queue cir 64 inbound\n qos lr cir 64 outbound\n", 2, outsideReason},
+		{"huawei", "traffic behavior b\n car cir 64 cbs 8000 pbs 8000\ntraffic policy P\n classifier c behavior b precedence\n", 4, "not complete"},
+		{"h3c", "interface GE1\n line-rate outbound 64\n qos lr outbound cir 64\n", 2, outsideReason},
+		{"h3c", "interface GE1\n qos car inbound any cir 64 cbs 8000\n", 2, "give --platform"},
+		{"h3c", "traffic classifier c\n if-match customer-dot1p 5\n#\ntraffic behavior b\n filter deny\n#\nqos policy P\n classifier c behavior b\n", 8, "not understood"},
+	} {
+		in, err := From(tt.dialect).Import(Source{Text: tt.text})
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		problems := slices.Clone(in.Problems)
+		for _, d := range in.Drafts {
+			problems = append(problems, d.Problems...)
+		}
+		if !slices.ContainsFunc(problems, func(p Problem) bool {
+			return p.Line == tt.line && strings.Contains(p.String(), tt.want)
+		}) {
+			t.Errorf("%s: got %+v, want line %d: %q", tt.text, problems, tt.line, tt.want)
+		}
+	}
+}
+
+// TestClaims checks that messages are true: with what they deny, they are not printed.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	lr := "interface GigabitEthernet0/0/1\n qos lr inbound cir 10240 cbs 1280000\n qos lr outbound cir 10240 cbs 1280000\n"
+	in, err := From("huawei").Import(Source{Text: lr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = in.Pick("")
+	if got := Misread(err, "huawei", Source{Text: lr}); got != err {
+		t.Errorf("a configuration of Huawei: %v", got)
+	}
+	for _, tt := range []struct{ dialect, text, untrue string }{
+		{"junos", "set firewall hierarchical-policer p premium if-exceeding bandwidth-limit 1m\n", "has no policy"},
+		{"cisco", "interface e0\n traffic-shape rate 1000000\n", "has no policy"},
+		{"huawei", "interface e0\n user-queue cir 1000\n", "has no policy"},
+		{"h3c", "interface e0\n line-rate outbound 64\n", "has no policy"},
+		{"junos", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\n", "has no burst"},
+		{"cisco", "policy-map P\n class class-default\n  police cir 8000 bc 1500\n   exceed-action set-dei-transmit 1\n", "no such action"},
+		{"tc", "tc qdisc add dev eth0 root netem rate 5mbit delay 20ms\n", "has no rate"},
+	} {
+		if From(tt.dialect) == nil {
+			continue // tc adds itself
+		}
+		in, err := From(tt.dialect).Import(Source{Text: tt.text})
+		text := ""
+		if err == nil {
+			_, problems, pick := in.Pick("")
+			for _, p := range problems {
+				text += p.String()
+			}
+			err = pick
+		}
+		if err != nil {
+			text += err.Error()
+		}
+		if strings.Contains(text, tt.untrue) {
+			t.Errorf("%q: %q is untrue: %s", tt.text, tt.untrue, text)
+		}
+	}
+}
