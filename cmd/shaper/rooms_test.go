@@ -77,6 +77,7 @@ form:
 policywriter: meter unsaid queue dataplane pattern say | tests: policytest policyfile diff
 routers: meter unsaid marker queue dataplane pattern policywriter form | tests: policyfile diff tc policytest
 tc: meter unsaid queue dataplane pattern policyfile policywriter routers | tests: compiled nettest
+	policytest
 
 # captures
 bins:
@@ -121,7 +122,7 @@ metertest:
 storetest:
 nettest:
 frametest: meter queue dataplane
-policytest: meter queue dataplane compiled
+policytest: meter queue dataplane compiled pipeline replay
 kerneltest: meter dataplane compiled nettest
 chaos: | tests: nettest
 gencaps:

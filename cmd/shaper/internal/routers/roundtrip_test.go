@@ -13,6 +13,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -37,6 +38,9 @@ var abilities = map[string]ability{
 }
 
 const rounds = 200 // policies of each dialect
+
+// captures are replayed through them.
+var captures = []string{"../../../../testdata/pcaps/edges.pcap", "../../../../testdata/pcaps/tags.pcap"}
 
 // TestRoundTrip checks that importing what Export wrote gives the same policy, and that exporting
 // that gives the same configuration.
@@ -65,6 +69,16 @@ func TestRoundTrip(t *testing.T) {
 				if got, want := resolved(again), resolved(policy); got != want {
 					t.Fatalf("%s\nexported\n%s\nimported\n%s\ngot\n%s\nwant\n%s", text, e.Text, back, got,
 						want)
+				}
+				for _, capture := range captures {
+					want, err := policytest.Rows(policy, capture)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := policytest.Rows(again, capture)
+					if err != nil || !slices.Equal(got, want) {
+						t.Fatalf("%s\nimported\n%s\n%v: other rows of %s", text, back, err, capture)
+					}
 				}
 				if second := All[name].Export(again, "P"); second.Text != e.Text {
 					t.Fatalf("%s\nexported again\n%s\nwant\n%s", text, second.Text, e.Text)

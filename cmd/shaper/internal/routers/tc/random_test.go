@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -424,10 +425,23 @@ func TestTCRandom(t *testing.T) {
 			continue
 		}
 		expressible++
-		got := reimport(t, e.Text, "eth0")
-		if want := canonical(p); got != want {
+		back := reimported(t, e.Text, "eth0")
+		if want, got := canonical(p), canonical(back); got != want {
 			t.Fatalf("seed %d: the policy was imported with other lines: %s\n%s", seed, otherLines(want, got),
 				e.Text)
+		}
+		if expressible > 200 {
+			continue
+		}
+		for _, capture := range []string{"edges.pcap", "tags.pcap"} {
+			capture = "../../../../../testdata/pcaps/" + capture
+			want, err := policytest.Rows(p, capture)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := policytest.Rows(back, capture); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("seed %d: %v: other rows of %s\n%s", seed, err, capture, e.Text)
+			}
 		}
 	}
 	if expressible < rounds/4 {
@@ -452,6 +466,12 @@ func otherLines(a, b string) (out string) {
 // reimport imports a script and returns the canonical text of the policy.
 func reimport(t *testing.T, text, name string) string {
 	t.Helper()
+	return canonical(reimported(t, text, name))
+}
+
+// reimported imports a script.
+func reimported(t *testing.T, text, name string) *dataplane.Policy {
+	t.Helper()
 	in, err := Dialect{}.Import(routers.Source{Name: "script", Text: text})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -465,5 +485,5 @@ func reimport(t *testing.T, text, name string) string {
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, r, text)
 	}
-	return canonical(p.Policy)
+	return p.Policy
 }
