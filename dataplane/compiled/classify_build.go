@@ -90,7 +90,11 @@ type edge[K any] struct {
 // sweep returns the vectors of all values. It visits the edges in order: between two edges
 // all values have the same vector. Matches in open accept every value.
 func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order func(a, b K) int) Ranged[K] {
-	slices.SortFunc(edges, func(x, y edge[K]) int { return order(x.bound, y.bound) })
+	sorted := make([]*edge[K], len(edges)) // pointers, which share one sorting function
+	for i := range edges {
+		sorted[i] = &edges[i]
+	}
+	slices.SortFunc(sorted, func(x, y *edge[K]) int { return order(x.bound, y.bound) })
 	v := make([]uint64, b.Stride)
 	depth := make([]int, b.count) // number of ranges of each match that contain the current bound
 	add := func(i, n int) {
@@ -109,24 +113,24 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 	for _, i := range open {
 		add(i, 1)
 	}
-	b.Words = slices.Grow(b.Words, (min(len(edges), b.count)+1)*b.Stride) // usually one range for each match
+	b.Words = slices.Grow(b.Words, (min(len(sorted), b.count)+1)*b.Stride) // usually one range for each match
 	var r Ranged[K]
 	bound := zero
 	for k := 0; ; {
-		for k < len(edges) && edges[k].bound == bound {
-			if edges[k].begins {
-				add(edges[k].match, 1)
+		for k < len(sorted) && sorted[k].bound == bound {
+			if sorted[k].begins {
+				add(sorted[k].match, 1)
 			} else {
-				add(edges[k].match, -1)
+				add(sorted[k].match, -1)
 			}
 			k++
 		}
 		r.Bounds = append(r.Bounds, bound)
 		r.Offset = append(r.Offset, b.intern(v))
-		if k == len(edges) {
+		if k == len(sorted) {
 			return r
 		}
-		bound = edges[k].bound
+		bound = sorted[k].bound
 	}
 }
 

@@ -3,6 +3,7 @@ package compiled
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -318,14 +319,13 @@ func printPrefix(p netip.Prefix) string {
 // newLengths returns empty tables for prefixes of these lengths, the longest first, with
 // room for their numbers.
 func newLengths[K comparable](counts map[int]int, mask func(bits int) K) (out []byLength[K]) {
-	for bits, n := range counts {
-		p := byLength[K]{bits: bits, number: newNumberTable[K](n)}
+	for _, bits := range slices.Backward(slices.Sorted(maps.Keys(counts))) {
+		p := byLength[K]{bits: bits, number: newNumberTable[K](counts[bits])}
 		if bits > 0 { // a mask of length 0 means the whole address
 			p.mask = mask(bits)
 		}
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b byLength[K]) int { return b.bits - a.bits })
 	return out
 }
 

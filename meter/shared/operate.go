@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -158,7 +159,7 @@ func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) 
 	if l.err != nil {
 		return fail(l.err)
 	}
-	slices.SortFunc(b.Hosts, func(a, b HostInfo) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(b.Hosts, func(i, j int) bool { return b.Hosts[i].Name < b.Hosts[j].Name })
 	return b, nil
 }
 

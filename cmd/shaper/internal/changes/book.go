@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -306,7 +307,7 @@ func (b Book) Ends(now time.Time) (out []Change) {
 			out = append(out, Change{Target: t, Ended: true, Until: now})
 		}
 	}
-	slices.SortFunc(out, func(a, b Change) int { return a.Compare(b.Target) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Compare(out[j].Target) < 0 })
 	return out
 }
 
@@ -323,7 +324,11 @@ func (t Target) Compare(u Target) int {
 }
 
 // Targets returns all targets, sorted.
-func (b Book) Targets() []Target { return slices.SortedFunc(maps.Keys(b), Target.Compare) }
+func (b Book) Targets() []Target {
+	all := slices.Collect(maps.Keys(b))
+	sort.Slice(all, func(i, j int) bool { return all[i].Compare(all[j]) < 0 })
+	return all
+}
 
 // All yields the changes, by target, to make an empty book equal to this one.
 func (b Book) All() iter.Seq[Change] {

@@ -103,16 +103,20 @@ func (f *Fates) Capture(summary replay.Summary, why func(packet int64) []string)
 		Matrix: []Row{}, First: []Packet{}, Warnings: append([]string{}, summary.Warnings...),
 		Notes: append([]string{}, summary.Notes...), DurationNS: summary.Last - summary.First,
 	}
+	var rows []*Row // pointers, which share one sorting function
 	for k, n := range f.kinds {
-		row := Row{Differs: k.differs.names(), Count: n}
+		row := &Row{Differs: k.differs.names(), Count: n}
 		for i, to := range []*Fate{&row.From, &row.To} {
 			*to = f.fate(i, k.class[i],
 				&dataplane.Verdict{Color: meter.Color(max(k.color[i], 0)), Done: k.done[i]})
 		}
-		out.Matrix = append(out.Matrix, row)
+		rows = append(rows, row)
 		out.Differ = out.Differ.Plus(n)
 	}
-	slices.SortFunc(out.Matrix, Row.compare)
+	slices.SortFunc(rows, func(a, b *Row) int { return a.compare(*b) })
+	for _, row := range rows {
+		out.Matrix = append(out.Matrix, *row)
+	}
 	for i := range f.first {
 		p := &f.first[i]
 		id := p.verdict[0].ID

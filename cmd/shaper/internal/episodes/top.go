@@ -2,7 +2,7 @@ package episodes
 
 import (
 	"cmp"
-	"slices"
+	"sort"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -116,8 +116,9 @@ func (t *Top[K]) Sorted() []Item[K] {
 			out = append(out, item)
 		}
 	}
-	slices.SortFunc(out, func(a, b Item[K]) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.number, b.number))
+	sort.Slice(out, func(i, j int) bool { // one function for all K
+		a, b := &out[i], &out[j]
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.number, b.number)) < 0
 	})
 	return out
 }

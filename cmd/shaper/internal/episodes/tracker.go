@@ -1,8 +1,8 @@
 package episodes
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
@@ -219,7 +219,7 @@ func (t *Tracker) Worst() []*Episode {
 	all := slices.Concat(t.worst[Drop], t.worst[Yellow])
 	all = all[:min(len(all), worst)]
 	for _, e := range all {
-		slices.SortStableFunc(e.Parts, func(a, b Part) int { return cmp.Compare(b.Bytes, a.Bytes) })
+		sort.SliceStable(e.Parts, func(i, j int) bool { return e.Parts[i].Bytes > e.Parts[j].Bytes })
 		e.Flow = e.flows.Sorted()[0]
 	}
 	return all

@@ -7,7 +7,10 @@ import (
 	"sync"
 )
 
-// Lazy returns a function that returns the regular expression. It panics if expr is malformed.
+// Lazy returns a function that returns the regular expression. It panics if expr is malformed. It is not
+// inlined, because each copy would be two more functions of the binary.
+//
+//go:noinline
 func Lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
