@@ -75,9 +75,10 @@ diff: meter queue dataplane compiled replay calendar policyfile say | tests: pol
 # routers
 form:
 policywriter: meter unsaid queue dataplane pattern say | tests: policytest policyfile diff
-routers: meter unsaid marker queue dataplane pattern policywriter form | tests: policyfile diff tc policytest
-tc: meter unsaid queue dataplane pattern policyfile policywriter routers | tests: compiled nettest
-	policytest
+routers: meter unsaid marker queue dataplane pattern policywriter form |
+	tests: policyfile diff tc policytest rowstest
+tc: meter unsaid queue dataplane pattern policyfile policywriter form routers |
+	tests: compiled nettest rowstest
 
 # captures
 bins:
@@ -122,7 +123,8 @@ metertest:
 storetest:
 nettest:
 frametest: meter queue dataplane
-policytest: meter queue dataplane compiled pipeline replay
+policytest: meter queue dataplane compiled
+rowstest: dataplane pipeline replay
 kerneltest: meter dataplane compiled nettest
 chaos: | tests: nettest
 gencaps:

@@ -73,7 +73,7 @@ func (cisco) Import(src Source) (*Import, error) {
 // otherTypes are types of policy maps without meters and queues, or for other chips.
 var otherTypes = []string{
 	"inspect", "pbr", "network-qos", "packet-service", "performance-monitor", "control", "access-control",
-	"epbr", "appnav", "redirect",
+	"epbr", "appnav", "redirect", "pdp",
 }
 
 func newCiscoConfig(src Source) ciscoConfig {
@@ -135,6 +135,11 @@ func (r *ciscoReader) leave() {
 }
 
 func (r *ciscoReader) read(l Line) {
+	if !l.Has("description") && !l.Has("remark") { // guides have comments behind statements
+		if i := slices.IndexFunc(l.Words[1:], func(w string) bool { return strings.HasPrefix(w, "!") }); i >= 0 {
+			l.Words = l.Words[:i+1]
+		}
+	}
 	if strings.HasPrefix(l.Words[0], "!") || l.is("end") {
 		if l.Indent == 0 {
 			r.leave()
@@ -174,7 +179,7 @@ func (r *ciscoReader) read(l Line) {
 	case l.Has("rate-limit") && r.device.Words != nil:
 		r.cars = append(r.cars, &ciscoCAR{device: strings.Join(r.device.Words[1:], " "), line: l})
 	case ciscoLimit().MatchString(l.Text()):
-		r.in.Problems = append(r.in.Problems, l.problem("%s", outsideReason))
+		r.in.Outside(l, outsideReason)
 	default:
 		r.in.Skip(l)
 	}
@@ -337,6 +342,11 @@ func (c *ciscoConfig) importPolicy(p *ciscoPolicy) {
 // platformOf returns the platform: as said, or as a statement shows, or else IOS.
 func (c *ciscoConfig) platformOf() string { return cmp.Or(c.Platform, c.platform, "ios") }
 
+// isXR reports whether the platform is one of IOS XR.
+func (c *ciscoConfig) isXR() bool {
+	return slices.Contains([]string{"ios-xr", "ncs5500"}, c.platformOf())
+}
+
 func (c *ciscoConfig) platformName() string {
 	return fmt.Sprintf("%s (--platform %s)", platformNames[c.platformOf()], c.platformOf())
 }
@@ -390,7 +400,7 @@ func (b *ciscoBuilder) parent(p *ciscoPolicy) (rate int64, line Line, child *cis
 		if l.Has("shape") {
 			line = l
 			parts := &ciscoParts{ciscoBuilder: b}
-			if err := ciscoStatements.read(parts, l); err != nil {
+			if err := ciscoStatements.Read(parts, l); err != nil {
 				return 0, line, nil // the policy is imported without its child, which reports the error
 			}
 			rate = parts.rate

@@ -15,13 +15,10 @@ type ciscoCAR struct {
 }
 
 // ciscoCARs are the forms of rate-limit.
-var ciscoCARs = newReader(ciscoKinds,
-	statement[*carReader]{
-		"rate-limit (input:way | output:way) {access-group <word:list> | dscp <dscp>} <number:cir> <number:bc> <number:be>" +
-			" conform-action <action> exceed-action <action>",
-		(*carReader).take,
-	},
-)
+var ciscoCARs = &Reader[*carReader]{Kinds: &ciscoKinds, Statements: []Statement[*carReader]{
+	{Form: "rate-limit (input:way | output:way) {access-group <word:list> | dscp <dscp>} <number:cir> <number:bc> <number:be>" +
+		" conform-action <action> exceed-action <action>", Do: (*carReader).take},
+}}
 
 // carReader reads a statement into a draft.
 type carReader struct {
@@ -32,7 +29,7 @@ type carReader struct {
 // importCARs makes a draft for each direction of the interfaces with CAR.
 func (c *ciscoConfig) importCARs() {
 	for _, car := range c.cars {
-		if err := ciscoCARs.read(&carReader{c, car}, car.line); err != nil {
+		if err := ciscoCARs.Read(&carReader{c, car}, car.line); err != nil {
 			c.in.Problems = append(c.in.Problems, car.line.problem("%v", err))
 		}
 	}

@@ -15,12 +15,13 @@ import (
 // ciscoBuilder makes the draft of one policy map.
 type ciscoBuilder struct {
 	*ciscoConfig
-	Options  // with the parent's rate for percentages
-	draft    *Draft
-	link     *dataplane.Link  // nil: the rate is unknown
-	rest     *dataplane.Queue // of class-default on the link
-	linkLine Line             // of the parent's shape statement
-	queues   []*ciscoQueue
+	Options    // with the parent's rate for percentages
+	draft      *Draft
+	link       *dataplane.Link  // nil: the rate is unknown
+	rest       *dataplane.Queue // of class-default on the link
+	linkLine   Line             // of the parent's shape statement
+	policyLine Line
+	queues     []*ciscoQueue
 }
 
 // ciscoParts are the statements of a class, translated.
@@ -50,46 +51,43 @@ type ciscoQueue struct {
 func (q *ciscoQueue) onLink() bool { return q.kind != "" || q.priority >= 0 }
 
 // ciscoStatements are the statements of a class of a policy map.
-var ciscoStatements = newReader(ciscoKinds,
-	statement[*ciscoParts]{
-		"police [rate | cir] <rate:cir> [<burst:bc> [<burst:be>]]" +
-			" {(bc | burst | burst-size) <burst:bc> | (pir | peak-rate) <rate:pir> | (be | peak-burst) <burst:be>}" +
-			" [<action>] [<color> <action>...]...", (*ciscoParts).readPolice,
-	},
-	refused[*ciscoParts]("police [cir | rate] <rate> (bc | burst-size) <burst> action set (drop-precedence | dscp) <word>...",
-		"the algorithm of EOS for two rates is not documented"),
-	refused[*ciscoParts]("police (aggregate | flow) <word>...", "a policer of several classes or of flows is not supported"),
-	refused[*ciscoParts]("police <word>... account <word>...", accountReason),
-	statement[*ciscoParts]{"<color> <action>...", (*ciscoParts).readActions},
-	refused[*ciscoParts]("(conform-color | exceed-color) <word>...", "color-aware policing by class is not supported"),
-	statement[*ciscoParts]{"set [ip] dscp <dscp>", setting(dataplane.DSCP)},
-	statement[*ciscoParts]{"set cos <0-7>", setting(dataplane.PCP)},
-	statement[*ciscoParts]{"set mpls (experimental | exp) topmost <0-7>", setting(dataplane.MPLSTC)},
-	refused[*ciscoParts]("set [ip] precedence <word>", precedenceReason),
-	refused[*ciscoParts]("set (qos-group | discard-class | drop-precedence | traffic-class) <word>", internalReason),
-	refused[*ciscoParts]("set mpls (experimental | exp) [imposition] <0-7>", impositionReason),
-	refused[*ciscoParts]("set (dscp | cos) (cos | dscp | qos-group) [table <word>]", "only a fixed value can be set"),
-	statement[*ciscoParts]{"drop", func(p *ciscoParts, l Line, _ form.Values) error { p.drop = &l; return nil }},
-	statement[*ciscoParts]{"shape [average | rate] <rate> [[bc] <burst> [[be] <burst>]]", (*ciscoParts).readShape},
-	statement[*ciscoParts]{"cir <rate> {bc <burst> | be <burst>}", (*ciscoParts).readShape}, // show policy-map
-	without[*ciscoParts]("average rate traffic shaping"),
-	refused[*ciscoParts]("shape peak <word>...", "shape peak adds the excess burst in each interval: a queue has one rate"),
-	refused[*ciscoParts]("shape <word>... account <word>...", accountReason),
-	statement[*ciscoParts]{"bandwidth [remaining:share] [percent:share | ratio:share] <number>" +
-		" [percent:share | %:share | kbps:unit | mbps:unit | gbps:unit]", (*ciscoParts).readBandwidth},
-	statement[*ciscoParts]{"priority [level <number>]", (*ciscoParts).readPriority},
-	refused[*ciscoParts]("priority (percent | <number> | <rate> | level <number> <word>) [<word>...]", "the router polices it only while the interface is congested: a policy has no such meter, so use police"),
-	statement[*ciscoParts]{"queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit]", (*ciscoParts).readLimit},
-	refused[*ciscoParts]("queue-limit (dscp | cos | precedence | qos-group | discard-class | atm) <word>...", "only one limit for all packets is supported"),
-	statement[*ciscoParts]{"fair-queue", func(p *ciscoParts, l Line, _ form.Values) error {
+var ciscoStatements = &Reader[*ciscoParts]{Kinds: &ciscoKinds, Statements: []Statement[*ciscoParts]{
+	{Form: "police [rate | cir] <rate:cir> [<burst:bc> [<burst:be>]]" +
+		" {(bc | burst | burst-size) <burst:bc> | (pir | peak-rate) <rate:pir> | (be | peak-burst) <burst:be>}" +
+		" [<action>] [<color> <action>...]...", Do: (*ciscoParts).readPolice},
+	{Form: "police [cir | rate] <rate> (bc | burst-size) <burst> action set (drop-precedence | dscp) <word>...", Reason: "the algorithm of EOS for two rates is not documented"},
+	{Form: "police (aggregate | flow) <word>...", Reason: "a policer of several classes or of flows is not supported"},
+	{Form: "police <word>... account <word>...", Reason: accountReason},
+	{Form: "<color> <action>...", Do: (*ciscoParts).readActions},
+	{Form: "(conform-color | exceed-color) <word>...", Reason: "color-aware policing by class is not supported"},
+	{Form: "set [ip:ip] dscp <dscp>", Do: setting(dataplane.DSCP)},
+	{Form: "set cos <0-7>", Do: setting(dataplane.PCP)},
+	{Form: "set mpls (experimental | exp) topmost <0-7>", Do: setting(dataplane.MPLSTC)},
+	{Form: "set [ip] precedence <word>", Reason: precedenceReason},
+	{Form: "set (qos-group | discard-class | drop-precedence | traffic-class) <word>", Reason: internalReason},
+	{Form: "set mpls (experimental | exp) [imposition] <0-7>", Reason: impositionReason},
+	{Form: "set (dscp | cos) (cos | dscp | qos-group) [table <word>]", Reason: "only a fixed value can be set"},
+	{Form: "drop", Do: func(p *ciscoParts, l Line, _ form.Values) error { p.drop = &l; return nil }},
+	{Form: "shape [average | rate] <rate> [[bc] <burst> [[be] <burst>]]", Do: (*ciscoParts).readShape},
+	{Form: "cir <rate> {bc <burst> | be <burst>}", Do: (*ciscoParts).readShape}, // show policy-map
+	{Form: "average rate traffic shaping"},
+	{Form: "shape peak <word>...", Reason: "shape peak adds the excess burst in each interval: a queue has one rate"},
+	{Form: "shape <word>... account <word>...", Reason: accountReason},
+	{Form: "bandwidth [remaining:share] [percent:share | ratio:share] <number>" +
+		" [percent:share | %:share | kbps:unit | mbps:unit | gbps:unit]", Do: (*ciscoParts).readBandwidth},
+	{Form: "priority [level <number>]", Do: (*ciscoParts).readPriority},
+	{Form: "priority (percent | <number> | <rate> | level <number> <word>) [<word>...]", Reason: "the router polices it only while the interface is congested: a policy has no such meter, so use police"},
+	{Form: "queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit]", Do: (*ciscoParts).readLimit},
+	{Form: "queue-limit (dscp | cos | precedence | qos-group | discard-class | atm) <word>...", Reason: "only one limit for all packets is supported"},
+	{Form: "fair-queue", Do: func(p *ciscoParts, l Line, _ form.Values) error {
 		p.queue.fair = &l
 		return nil
 	}},
-	refused[*ciscoParts]("random-detect [<word>...]", "WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue"),
-	refused[*ciscoParts]("service-policy <word>...", "a policy inside a class is supported only if class-default shapes everything and has no other statements"),
-	without[*ciscoParts]("exit"),
-	without[*ciscoParts]("count"), // NX-OS and EOS: counters
-)
+	{Form: "random-detect [<word>...]", Reason: "WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue"},
+	{Form: "service-policy <word>...", Reason: "a policy inside a class is supported only if class-default shapes everything and has no other statements"},
+	{Form: "exit"},
+	{Form: "count"}, // NX-OS and EOS: counters,
+}}
 
 const burstReason = "the router sends a burst at once, and a queue of a policy sends packet by packet at its rate"
 
@@ -97,8 +95,11 @@ const accountReason = "account adds bytes to the length of packets: set length i
 
 // setting marks all packets of a class.
 func setting(f dataplane.Field) func(*ciscoParts, Line, form.Values) error {
-	return func(p *ciscoParts, _ Line, v form.Values) error {
-		p.marks = setMark(p.marks, dataplane.Mark{Field: f, Value: v[0].Value.(uint32)})
+	return func(p *ciscoParts, l Line, v form.Values) error {
+		if v.Has("ip") {
+			p.draft.Note(l, "the router marks IPv4 only, and the policy IPv6 too: restrict its class to one of them")
+		}
+		p.marks = setMark(p.marks, dataplane.Mark{Field: f, Value: v[len(v)-1].Value.(uint32)})
 		return nil
 	}
 }
@@ -107,7 +108,7 @@ func setting(f dataplane.Field) func(*ciscoParts, Line, form.Values) error {
 func (b *ciscoBuilder) statements(c *ciscoClass) *ciscoParts {
 	p := &ciscoParts{ciscoBuilder: b, queue: &ciscoQueue{priority: -1}}
 	for _, l := range c.lines {
-		if err := ciscoStatements.read(p, l); err != nil {
+		if err := ciscoStatements.Read(p, l); err != nil {
 			b.draft.Cannot(l, "%v", err)
 		}
 	}
@@ -189,11 +190,14 @@ func (p *ciscoParts) readLimit(l Line, v form.Values) error {
 
 // policy adds all classes of a policy map.
 func (b *ciscoBuilder) policy(p *ciscoPolicy) {
+	b.policyLine = p.line
 	var parts []*ciscoParts
 	linked := b.linkLine.Number > 0
 	for _, c := range p.classes {
-		parts = append(parts, b.statements(c))
-		linked = linked || parts[len(parts)-1].queue.onLink()
+		s := b.statements(c)
+		parts = append(parts, s)
+		alone := (s.queue.fair != nil || s.queue.limit != nil) && s.shape == nil
+		linked = linked || s.queue.onLink() || alone && b.link != nil // in the queue of the interface
 	}
 	if linked && b.link == nil {
 		b.draft.Cannot(p.line,
@@ -321,5 +325,8 @@ func (b *ciscoBuilder) defaultLimit(q *dataplane.Queue, l Line) {
 	}
 	q.Time = assumedLimit
 	b.draft.From(q, "limit", Line{}, "assumed")
+	if l.Number == 0 {
+		l = b.policyLine
+	}
 	b.draft.Note(l, "queue-limit is left out, and assumed to be %v: its default depends on the line card", assumedLimit)
 }

@@ -3,8 +3,8 @@ package routers
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 )
@@ -25,6 +25,10 @@ func (r *ciscoReader) beginsList(l Line) bool {
 	}
 	kind := a.take("standard", "extended")
 	name := a.next()
+	if slices.Contains([]string{"resequence", "persistent", "logging", "log-update"}, name) {
+		r.in.Skip(l)
+		return true
+	}
 	number, err := strconv.Atoi(name)
 	list := r.lists[name]
 	if list == nil {
@@ -40,8 +44,8 @@ func (r *ciscoReader) beginsList(l Line) bool {
 		}
 		return true
 	}
-	if !a.done() { // of the list as a whole, such as resequence
-		r.in.Skip(l)
+	if err := a.unread(); err != nil {
+		r.in.Problems = append(r.in.Problems, l.problem("%v", err))
 	}
 	r.leave()
 	r.indent, r.list = l.Indent, list
@@ -79,7 +83,7 @@ func (c *ciscoList) match() ([]Condition, error) {
 	}
 	return permitted(c.lines, "entries", func(l Line) (*listEntry, error) {
 		e := &listEntry{v6: c.v6}
-		return e, read.read(e, l)
+		return e, read.Read(e, l)
 	})
 }
 
@@ -128,19 +132,16 @@ func (e *listEntry) take(l Line, v form.Values) error {
 	return nil
 }
 
-// listReader returns a reader of entries by a form with the kinds of addresses and protocols.
-func listReader(kinds form.Readers, entry, address, proto string) *reader[*listEntry] {
-	entry = strings.NewReplacer("ADDRESS", address, "PROTO", proto).Replace(entry)
-	return newReader(kinds, statement[*listEntry]{entry, (*listEntry).take})
-}
-
-// ciscoEntry is the form of an entry of an extended list, with the kind of its addresses.
-const ciscoEntry = "(permit:action | deny:action)" +
-	" (ip | ipv4 | ipv6 | <PROTO:proto>) <ADDRESS:src> [<ports:sport>] <ADDRESS:dst> [<ports:dport>]" +
-	" {dscp <dscp> | precedence <precedence:dscp> | log | log-input}"
-
+// Entries of access lists.
 var (
-	ciscoEntries4 = listReader(conditionKinds, ciscoEntry, "address4", "proto")
-	ciscoEntries6 = listReader(conditionKinds, ciscoEntry, "address6", "proto6")
-	ciscoStandard = listReader(conditionKinds, "(permit:action | deny:action) <ADDRESS:src> [log]", "standard4", "")
+	ciscoEntries = []Statement[*listEntry]{{
+		Form: "(permit:action | deny:action) (ip | ipv4 | ipv6 | <proto>) <address:src> [<ports:sport>]" +
+			" <address:dst> [<ports:dport>] {dscp <dscp> | precedence <precedence:dscp> | log | log-input}",
+		Do: (*listEntry).take,
+	}}
+	ciscoEntries4 = &Reader[*listEntry]{Kinds: &conditionKinds, Statements: ciscoEntries}
+	ciscoEntries6 = &Reader[*listEntry]{Kinds: &conditionKinds6, Statements: ciscoEntries}
+	ciscoStandard = &Reader[*listEntry]{Kinds: &conditionKinds, Statements: []Statement[*listEntry]{
+		{Form: "(permit:action | deny:action) <standard:src> [log]", Do: (*listEntry).take},
+	}}
 )

@@ -29,7 +29,7 @@ func (c *ciscoConfig) mapMatch(name string, depth int) ([]Condition, error) {
 	}
 	return combined(m.lines, m.any, "class-map "+name, func(l Line) ([]Condition, error) {
 		one := &ciscoMatch{ciscoConfig: c, depth: depth}
-		err := ciscoConditions.read(one, l)
+		err := ciscoConditions.Read(one, l)
 		return one.out, err
 	})
 }
@@ -71,35 +71,35 @@ type ciscoMatch struct {
 }
 
 // ciscoConditions are the match statements of class maps.
-var ciscoConditions *reader[*ciscoMatch]
+var ciscoConditions *Reader[*ciscoMatch]
 
 func init() { // class maps refer to class maps
-	ciscoConditions = newReader(conditionKinds,
-		refused[*ciscoMatch]("match not <word>...", "a policy has no negation"),
-		statement[*ciscoMatch]{"match any", func(m *ciscoMatch, _ Line, _ form.Values) error {
+	ciscoConditions = &Reader[*ciscoMatch]{Kinds: &conditionKinds, Statements: []Statement[*ciscoMatch]{
+		{Form: "match not <word>...", Reason: "a policy has no negation"},
+		{Form: "match any", Do: func(m *ciscoMatch, _ Line, _ form.Values) error {
 			m.out = all
 			return nil
 		}},
-		statement[*ciscoMatch]{"match [ip:4] (dscp [ipv4:4 | ipv6:6] <dscp>... | precedence [ipv4:4 | ipv6:6] <precedence:dscp>...)", (*ciscoMatch).values},
-		statement[*ciscoMatch]{"match cos <0-7:pcp>...", (*ciscoMatch).values},
-		statement[*ciscoMatch]{"match vlan <vlan>...", (*ciscoMatch).values},
-		statement[*ciscoMatch]{"match vlan inner <vlan:inner-vlan>...", (*ciscoMatch).values},
-		statement[*ciscoMatch]{"match protocol (ip:type | ipv4:type | ipv6:type | arp:type)", func(m *ciscoMatch, l Line, v form.Values) error {
+		{Form: "match [ip:4] (dscp [ipv4:4 | ipv6:6] <dscp>... | precedence [ipv4:4 | ipv6:6] <precedence:dscp>...)", Do: (*ciscoMatch).values},
+		{Form: "match cos <0-7:pcp>...", Do: (*ciscoMatch).values},
+		{Form: "match vlan <vlan>...", Do: (*ciscoMatch).values},
+		{Form: "match vlan inner <vlan:inner-vlan>...", Do: (*ciscoMatch).values},
+		{Form: "match protocol (ip:type | ipv4:type | ipv6:type | arp:type)", Do: func(m *ciscoMatch, l Line, v form.Values) error {
 			types := map[string]uint64{"ip": etherIPv4, "ipv4": etherIPv4, "ipv6": etherIPv6, "arp": 0x0806}
 			m.out = []Condition{ConditionOf(l, dataplane.Match{EtherType: single(types[v.Get("type").(string)])})}
 			return nil
 		}},
-		statement[*ciscoMatch]{"match protocol <proto>", (*ciscoMatch).values},
-		statement[*ciscoMatch]{"match protocol <word>...", func(_ *ciscoMatch, l Line, _ form.Values) error {
+		{Form: "match protocol <proto>", Do: (*ciscoMatch).values},
+		{Form: "match protocol <word>...", Do: func(_ *ciscoMatch, l Line, _ form.Values) error {
 			return fmt.Errorf("protocol %s is recognized by the contents of packets: a policy has no such condition", l.Word(2))
 		}},
-		statement[*ciscoMatch]{"match access-group [name | ipv4 | ipv6] <word:list>", (*ciscoMatch).list},
-		statement[*ciscoMatch]{"match class-map <word:map>", func(m *ciscoMatch, _ Line, v form.Values) (err error) {
+		{Form: "match [ip | ipv6] access-group [name | ipv4 | ipv6] <word:list>", Do: (*ciscoMatch).list},
+		{Form: "match class-map <word:map>", Do: func(m *ciscoMatch, _ Line, v form.Values) (err error) {
 			m.out, err = m.mapMatch(v.Get("map").(string), m.depth+1)
 			return err
 		}},
-		statement[*ciscoMatch]{"match packet length {min <number:min> | max <number:max>}", (*ciscoMatch).length},
-	)
+		{Form: "match packet length {min <number:min> | max <number:max>}", Do: (*ciscoMatch).length},
+	}}
 }
 
 // values takes the values of a statement as they are.

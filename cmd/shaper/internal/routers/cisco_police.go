@@ -80,10 +80,10 @@ func (s *ciscoPolice) takeActions(l Line, v form.Values) error {
 
 // policeWords are the words of police for its rates and bursts.
 func (c *ciscoConfig) policeWords() [4]string {
-	switch c.platformOf() {
-	case "ios-xr":
+	switch {
+	case c.isXR():
 		return [4]string{"rate", "peak-rate", "burst", "peak-burst"}
-	case "eos":
+	case c.platformOf() == "eos":
 		return [4]string{"rate", "pir", "burst-size", "be"}
 	}
 	return [4]string{"cir", "pir", "bc", "be"}
@@ -91,12 +91,12 @@ func (c *ciscoConfig) policeWords() [4]string {
 
 // twoColors reports whether packets above the rate are red at once.
 func (b *ciscoBuilder) twoColors(s *ciscoPolice) bool {
-	yellow := s.actions[meter.Yellow]
+	yellow, red := s.actions[meter.Yellow], s.actions[meter.Red]
 	switch {
 	case s.pir.given:
 		return false
-	case b.platformOf() == "ios-xr": // which drops red packets, with a second bucket
-		return !s.violate && !s.be.given && (yellow == nil || yellow.drop)
+	case b.isXR(): // which has a second bucket; it has no effect if packets outside of the first are dropped
+		return !s.be.given && (yellow == nil || yellow.drop) && (red == nil || red.drop)
 	}
 	return !s.violate || s.short && yellow == nil
 }

@@ -34,6 +34,10 @@ func (b *ciscoBuilder) shares() {
 		}
 		weights, shared = append(weights, q.weight), append(shared, q)
 	}
+	if b.isXR() && kind != "" && kind != "remaining ratio" {
+		b.draft.Note(b.policyLine,
+			"IOS XR shares the excess by bandwidth remaining ratio, 1 for each class, and the policy shares it by bandwidth")
+	}
 	exact := kind == "remaining ratio" && (len(weights) == 0 || slices.Max(weights) <= maxWeight) ||
 		reduce(weights)
 	for i, q := range shared {
@@ -45,8 +49,8 @@ func (b *ciscoBuilder) shares() {
 		if q.kind == "" {
 			comment = "the rest of the bandwidth"
 		} else if !exact {
-			b.draft.Cannot(q.line,
-				"the shares have no common factor that makes all of them 1 to 1000: they would be rounded")
+			b.draft.Note(q.line,
+				"the shares have no common factor that makes all of them 1 to 1000: they are rounded")
 		}
 		q.queue.Weight = int(weights[i])
 		b.draft.From(q.queue, "weight", q.line, "%s", comment)

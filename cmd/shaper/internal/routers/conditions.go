@@ -3,6 +3,7 @@ package routers
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -43,14 +44,24 @@ var conditionKinds = form.Readers{
 	"dscp":       one(readDSCP),
 	"precedence": one(readPrecedence),
 	"proto":      one(readProtocol),
-	"proto6":     one(readProtocol6),
 	"0-7":        numbersTo(7),
 	"vlan":       numbersTo(4095),
 	"length":     numbersTo(65535),
 	"ports":      readPorts,
-	"address4":   addressReader(false, false),
-	"address6":   addressReader(true, false),
-	"standard4":  addressReader(false, true),
+	"address":    addressReader(false, false),
+	"standard":   addressReader(false, true),
+}
+
+// conditionKinds6 are those in lists for IPv6.
+var conditionKinds6 = replaced(conditionKinds, form.Readers{
+	"address": addressReader(true, false), "proto": one(readProtocol6),
+})
+
+// replaced returns readers with others in their places.
+func replaced(kinds, others form.Readers) form.Readers {
+	all := maps.Clone(kinds)
+	maps.Copy(all, others)
+	return all
 }
 
 // one returns a reader of ranges that are one word.
@@ -95,6 +106,9 @@ func readProtocol(word string) (dataplane.Range, error) {
 	word = strings.ToLower(word)
 	if name, ok := protocolNames[word]; ok {
 		word = name
+	}
+	if r, _, err := numbersTo(255)([]string{word}); err == nil && len(r.([]dataplane.Range)) == 1 {
+		return r.([]dataplane.Range)[0], nil
 	}
 	n, err := strconv.ParseUint(word, 10, 8)
 	if err != nil {

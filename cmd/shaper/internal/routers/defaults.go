@@ -12,9 +12,42 @@ import (
 type fallback struct {
 	language, platform, statement, parameter string
 	rule, source                             string
-	// of returns bytes for a rate in bit/s and the first burst of the statement. Without it the value must be
-	// written, or the row explains a statement.
-	of func(rate, first int64) int64
+	value                                    burstRule // zero: the value must be written, or the row explains
+}
+
+// burstRule computes the bytes of a burst: a number, a multiple of the rate, or the first burst of the
+// statement.
+type burstRule struct {
+	fixed       int64 // bytes, if nothing else is set
+	ms          int64 // time at the rate
+	tenths      int64 // of the rate in kbit/s, rounded up to a multiple of step
+	step        int64
+	least, most int64 // bytes; 0: any
+	first       bool
+	none        bool // zero bytes
+}
+
+// kbits is the rule for a multiple of a rate in kbit/s, in tenths.
+func kbits(tenths, step, least, most int64) burstRule {
+	return burstRule{tenths: tenths, step: step, least: least, most: most}
+}
+
+// of returns the bytes for a rate in bit/s.
+func (b burstRule) of(rate, first int64) int64 {
+	n := b.fixed
+	switch {
+	case b.first:
+		return first
+	case b.ms > 0:
+		n = rate * b.ms / 8000
+	case b.tenths > 0:
+		n = (rate/1000*b.tenths + 9) / 10
+		n = (n + b.step - 1) / b.step * b.step
+	}
+	if n = max(n, b.least); b.most > 0 {
+		n = min(n, b.most)
+	}
+	return n
 }
 
 // Default is a row of Defaults.
@@ -27,26 +60,6 @@ type Default struct {
 	Rule      string `json:"rule"`
 	Source    string `json:"source"`
 }
-
-// milliseconds returns the bytes of a rate in a time, at least least.
-func milliseconds(ms, least int64) func(rate, first int64) int64 {
-	return func(rate, _ int64) int64 { return max(rate*ms/8000, least) }
-}
-
-// first returns the first burst.
-func first(_, first int64) int64 { return first }
-
-// times returns a multiple of a rate in kbit/s, in tenths, rounded up to a multiple of step, at least least
-// and at most most.
-func times(tenths, step, least, most int64) func(rate, first int64) int64 {
-	return func(rate, _ int64) int64 {
-		n := (rate/1000*tenths + 9) / 10
-		return min(max((n+step-1)/step*step, least), most)
-	}
-}
-
-// bytes returns a fixed number.
-func bytes(n int64) func(rate, first int64) int64 { return func(_, _ int64) int64 { return n } }
 
 // Limits of bursts (command references of Huawei S and NE, and of H3C S6812).
 const (
@@ -75,66 +88,68 @@ const (
 )
 
 var fallbacks = []fallback{
-	{"cisco", "ios", "police", "bc", "CIR/32 bytes (250 ms), at least 1500", iosGuide, milliseconds(250, 1500)},
-	{"cisco", "ios", "police", "be", "bc", iosGuide, first},
-	{"cisco", "ios", "police with pir", "bc", "CIR/32 bytes (250 ms), at least 1500", iosGuide, milliseconds(250, 1500)},
-	{"cisco", "ios", "police with pir", "be", "PIR/32 bytes (250 ms), at least 1500", iosGuide, milliseconds(250, 1500)},
-	{"cisco", "ios", "police", "unit", "bit/s, and bytes", iosGuide, nil},
-	{"cisco", "ios", "police", "action", "conform transmit, exceed drop, violate drop", iosGuide, nil},
-	{"cisco", "ios", "class", "queue-limit", "64 packets", "Cisco IOS XE QoS: Congestion Management", bytes(64)},
-	{"cisco", "nx-os", "police", "bc", "200 ms of CIR", nxGuide, milliseconds(200, 0)},
-	{"cisco", "nx-os", "police with pir", "bc", "200 ms of CIR", nxGuide, milliseconds(200, 0)},
-	{"cisco", "nx-os", "police with pir", "be", "200 ms of PIR", nxGuide, milliseconds(200, 0)},
-	{"cisco", "nx-os", "police", "unit", "bit/s, and bytes; a kbyte is assumed to be 1000 bytes", nxGuide, nil},
-	{"cisco", "nx-os", "police", "action", "conform transmit, violate drop", nxGuide, nil},
-	{"cisco", "ios-xr", "police", "unit", "bit/s, and bytes; a kbyte is assumed to be 1000 bytes", "Cisco CRS QoS command reference, police rate", nil},
-	{"cisco", "ios-xr", "police", "action", "conform transmit, exceed drop, violate drop", "Cisco CRS QoS command reference, police rate", nil},
-	{"cisco", "ios-xr", "police", "burst", "10 ms of the rate on NCS 540 and 5500, unknown for others: write it", xrGuide, nil},
-	{"cisco", "ios-xr", "police", "peak-burst", "10 ms of the peak rate on NCS 540 and 5500, unknown for others: write it", xrGuide, nil},
-	{"cisco", "eos", "police", "burst-size", "none: write it", eosGuide, nil},
+	{"cisco", "ios", "police", "bc", "CIR/32 bytes (250 ms), at least 1500", iosGuide, burstRule{ms: 250, least: 1500}},
+	{"cisco", "ios", "police", "be", "bc", iosGuide, burstRule{first: true}},
+	{"cisco", "ios", "police with pir", "bc", "CIR/32 bytes (250 ms), at least 1500", iosGuide, burstRule{ms: 250, least: 1500}},
+	{"cisco", "ios", "police with pir", "be", "PIR/32 bytes (250 ms), at least 1500", iosGuide, burstRule{ms: 250, least: 1500}},
+	{"cisco", "ios", "police", "unit", "bit/s, and bytes", iosGuide, burstRule{}},
+	{"cisco", "ios", "police", "action", "conform transmit, exceed drop, violate drop", iosGuide, burstRule{}},
+	{"cisco", "ios", "class", "queue-limit", "64 packets", "Cisco IOS XE QoS: Congestion Management", burstRule{fixed: 64}},
+	{"cisco", "nx-os", "police", "bc", "200 ms of CIR", nxGuide, burstRule{ms: 200}},
+	{"cisco", "nx-os", "police with pir", "bc", "200 ms of CIR", nxGuide, burstRule{ms: 200}},
+	{"cisco", "nx-os", "police with pir", "be", "200 ms of PIR", nxGuide, burstRule{ms: 200}},
+	{"cisco", "nx-os", "police", "unit", "bit/s, and bytes; a kbyte is assumed to be 1000 bytes", nxGuide, burstRule{}},
+	{"cisco", "nx-os", "police", "action", "conform transmit, violate drop", nxGuide, burstRule{}},
+	{"cisco", "ios-xr", "police", "unit", "bit/s, and bytes; a kbyte is assumed to be 1000 bytes", "Cisco CRS QoS command reference, police rate", burstRule{}},
+	{"cisco", "ios-xr", "police", "action", "conform transmit, exceed drop, violate drop", "Cisco CRS QoS command reference, police rate", burstRule{}},
+	{"cisco", "ios-xr", "police", "burst", "unknown: write it, or say ncs5500", xrGuide, burstRule{}},
+	{"cisco", "ncs5500", "police", "burst", "10 ms of the rate", xrGuide, burstRule{ms: 10}},
+	{"cisco", "ncs5500", "police with pir", "burst", "10 ms of the rate", xrGuide, burstRule{ms: 10}},
+	{"cisco", "ncs5500", "police with pir", "peak-burst", "10 ms of the peak rate", xrGuide, burstRule{ms: 10}},
+	{"cisco", "eos", "police", "burst-size", "none: write it", eosGuide, burstRule{}},
 
-	{"junos", "", "policer", "unit", "bit/s, and bytes; k, m and g are decimal", junosGuide, nil},
-	{"junos", "", "policer", "burst-size-limit", "none: write it", junosGuide, nil},
-	{"junos", "", "three-color-policer", "action", "red packets are forwarded", junosColors, nil},
+	{"junos", "", "policer", "unit", "bit/s, and bytes; k, m and g are decimal", junosGuide, burstRule{}},
+	{"junos", "", "policer", "burst-size-limit", "none: write it", junosGuide, burstRule{}},
+	{"junos", "", "three-color-policer", "action", "red packets are forwarded", junosColors, burstRule{}},
 
-	{"huawei", "", "car", "unit", "kbit/s, and bytes; a kbyte is assumed to be 1000 bytes", s7700Guide, nil},
-	{"huawei", "", "car", "action", "green pass, yellow pass, red discard", s7700Guide, nil},
-	{"huawei", "", "gts", "queue-length", "64 packets", "Huawei AR command reference, gts", bytes(64)},
-	{"huawei", "s7700", "car", "cbs", "188 x CIR in kbit/s, at least 10000", s7700Guide, times(1880, 1, 10000, mostHuaweiBurst)},
-	{"huawei", "s7700", "car", "pbs", "313 x CIR in kbit/s, at least 10000", s7700Guide, times(3130, 1, 10000, mostHuaweiBurst)},
-	{"huawei", "s7700", "car with pir", "cbs", "125 x CIR in kbit/s, at least 10000", s7700Guide, times(1250, 1, 10000, mostHuaweiBurst)},
-	{"huawei", "s7700", "car with pir", "pbs", "125 x PIR in kbit/s, at least 10000", s7700Guide, times(1250, 1, 10000, mostHuaweiBurst)},
-	{"huawei", "s5700", "car", "cbs", "188 x CIR in kbit/s, at least 4000", s5700Guide, times(1880, 1, 4000, mostHuaweiBurst)},
-	{"huawei", "s5700", "car", "pbs", "313 x CIR in kbit/s, at least 4000", s5700Guide, times(3130, 1, 4000, mostHuaweiBurst)},
-	{"huawei", "s5700", "car with pir", "cbs", "125 x CIR in kbit/s, at least 4000", s5700Guide, times(1250, 1, 4000, mostHuaweiBurst)},
-	{"huawei", "s5700", "car with pir", "pbs", "125 x PIR in kbit/s, at least 4000", s5700Guide, times(1250, 1, 4000, mostHuaweiBurst)},
-	{"huawei", "ce", "car", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceGuide, times(80, 1, 10000, 33554432)},
-	{"huawei", "ce", "car", "pbs", "cbs", ceGuide, first},
-	{"huawei", "ce", "car with pir", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceGuide, times(80, 1, 10000, 33554432)},
-	{"huawei", "ce", "car with pir", "pbs", "8 x PIR in kbit/s (64 ms), at least 10000", ceGuide, times(80, 1, 10000, 33554432)},
-	{"huawei", "ce", "lr", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceLRGuide, times(80, 1, 10000, 33554432)},
-	{"huawei", "ne", "car", "cbs", "187 x CIR in kbit/s, at most 18700000", neGuide, times(1870, 1, 0, mostNEBurst)},
-	{"huawei", "ne", "car", "pbs", "0: one bucket", neGuide, bytes(0)},
-	{"huawei", "ne", "car with pir", "cbs", "187 x CIR in kbit/s, at most 18700000", neGuide, times(1870, 1, 0, mostNEBurst)},
-	{"huawei", "ne", "car with pir", "pbs", "187 x PIR in kbit/s, at most 18700000", neGuide, times(1870, 1, 0, mostNEBurst)},
+	{"huawei", "", "car", "unit", "kbit/s, and bytes; a kbyte is assumed to be 1000 bytes", s7700Guide, burstRule{}},
+	{"huawei", "", "car", "action", "green pass, yellow pass, red discard", s7700Guide, burstRule{}},
+	{"huawei", "", "gts", "queue-length", "64 packets", "Huawei AR command reference, gts", burstRule{fixed: 64}},
+	{"huawei", "s7700", "car", "cbs", "188 x CIR in kbit/s, at least 10000", s7700Guide, kbits(1880, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s7700", "car", "pbs", "313 x CIR in kbit/s, at least 10000", s7700Guide, kbits(3130, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s7700", "car with pir", "cbs", "125 x CIR in kbit/s, at least 10000", s7700Guide, kbits(1250, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s7700", "car with pir", "pbs", "125 x PIR in kbit/s, at least 10000", s7700Guide, kbits(1250, 1, 10000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car", "cbs", "188 x CIR in kbit/s, at least 4000", s5700Guide, kbits(1880, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car", "pbs", "313 x CIR in kbit/s, at least 4000", s5700Guide, kbits(3130, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car with pir", "cbs", "125 x CIR in kbit/s, at least 4000", s5700Guide, kbits(1250, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "s5700", "car with pir", "pbs", "125 x PIR in kbit/s, at least 4000", s5700Guide, kbits(1250, 1, 4000, mostHuaweiBurst)},
+	{"huawei", "ce", "car", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceGuide, kbits(80, 1, 10000, 33554432)},
+	{"huawei", "ce", "car", "pbs", "cbs", ceGuide, burstRule{first: true}},
+	{"huawei", "ce", "car with pir", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceGuide, kbits(80, 1, 10000, 33554432)},
+	{"huawei", "ce", "car with pir", "pbs", "8 x PIR in kbit/s (64 ms), at least 10000", ceGuide, kbits(80, 1, 10000, 33554432)},
+	{"huawei", "ce", "lr", "cbs", "8 x CIR in kbit/s (64 ms), at least 10000", ceLRGuide, kbits(80, 1, 10000, 33554432)},
+	{"huawei", "ne", "car", "cbs", "187 x CIR in kbit/s, at most 18700000", neGuide, kbits(1870, 1, 0, mostNEBurst)},
+	{"huawei", "ne", "car", "pbs", "0: one bucket", neGuide, burstRule{none: true}},
+	{"huawei", "ne", "car with pir", "cbs", "187 x CIR in kbit/s, at most 18700000", neGuide, kbits(1870, 1, 0, mostNEBurst)},
+	{"huawei", "ne", "car with pir", "pbs", "187 x PIR in kbit/s, at most 18700000", neGuide, kbits(1870, 1, 0, mostNEBurst)},
 
-	{"h3c", "", "car", "unit", "kbit/s, and bytes", s6812Guide, nil},
-	{"h3c", "", "car", "action", "green pass, yellow pass, red discard", s6812Guide, nil},
-	{"h3c", "", "gts", "queue-length", "50 packets", "HPE MSR V7 ACL and QoS command reference, gts", bytes(50)},
-	{"h3c", "s6812", "car", "cbs", h3cRule, s6812Guide, times(625, 512, 0, mostH3CBurst)},
-	{"h3c", "s6812", "car", "ebs", "0", s6812Guide, bytes(0)},
-	{"h3c", "s6812", "car with pir", "cbs", h3cRule, s6812Guide, times(625, 512, 0, mostH3CBurst)},
-	{"h3c", "s6812", "car with pir", "ebs", h3cPIRRule, s6812Guide, times(625, 512, 0, mostH3CBurst)},
-	{"h3c", "s6812", "lr", "cbs", h3cRule, s6812Guide, times(625, 512, 0, 134217728)},
-	{"h3c", "s5130", "car", "cbs", h3cRule, s5130Guide, times(625, 512, 0, mostH3CBurst)},
-	{"h3c", "s5130", "car", "ebs", "512", s5130Guide, bytes(512)},
-	{"h3c", "s5130", "car with pir", "cbs", h3cRule, s5130Guide, times(625, 512, 0, mostH3CBurst)},
-	{"h3c", "s5130", "car with pir", "ebs", h3cPIRRule, s5130Guide, times(625, 512, 0, mostH3CBurst)},
-	{"h3c", "s5130", "lr", "cbs", h3cRule, s5130Guide, times(625, 512, 0, 134217728)},
-	{"h3c", "e4510", "car", "cbs", "4000", e4510Guide, bytes(4000)},
-	{"h3c", "e4510", "car", "ebs", "4000", e4510Guide, bytes(4000)},
-	{"h3c", "msr", "car", "cbs", "500 ms of CIR, at least 1875", msrGuide, milliseconds(500, 1875)},
-	{"h3c", "msr", "car", "ebs", "0", msrGuide, bytes(0)},
+	{"h3c", "", "car", "unit", "kbit/s, and bytes", s6812Guide, burstRule{}},
+	{"h3c", "", "car", "action", "green pass, yellow pass, red discard", s6812Guide, burstRule{}},
+	{"h3c", "", "gts", "queue-length", "50 packets", "HPE MSR V7 ACL and QoS command reference, gts", burstRule{fixed: 50}},
+	{"h3c", "s6812", "car", "cbs", h3cRule, s6812Guide, kbits(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s6812", "car", "ebs", "0", s6812Guide, burstRule{none: true}},
+	{"h3c", "s6812", "car with pir", "cbs", h3cRule, s6812Guide, kbits(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s6812", "car with pir", "ebs", h3cPIRRule, s6812Guide, kbits(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s6812", "lr", "cbs", h3cRule, s6812Guide, kbits(625, 512, 0, 134217728)},
+	{"h3c", "s5130", "car", "cbs", h3cRule, s5130Guide, kbits(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s5130", "car", "ebs", "512", s5130Guide, burstRule{fixed: 512}},
+	{"h3c", "s5130", "car with pir", "cbs", h3cRule, s5130Guide, kbits(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s5130", "car with pir", "ebs", h3cPIRRule, s5130Guide, kbits(625, 512, 0, mostH3CBurst)},
+	{"h3c", "s5130", "lr", "cbs", h3cRule, s5130Guide, kbits(625, 512, 0, 134217728)},
+	{"h3c", "e4510", "car", "cbs", "4000", e4510Guide, burstRule{fixed: 4000}},
+	{"h3c", "e4510", "car", "ebs", "4000", e4510Guide, burstRule{fixed: 4000}},
+	{"h3c", "msr", "car", "cbs", "500 ms of CIR, at least 1875", msrGuide, burstRule{ms: 500, least: 1875}},
+	{"h3c", "msr", "car", "ebs", "0", msrGuide, burstRule{none: true}},
 }
 
 const (
@@ -173,7 +188,8 @@ func platformNamed(language, text string) string {
 
 // platformNames are the names of platforms by the values of --platform.
 var platformNames = map[string]string{
-	"ios": "Cisco IOS or IOS XE", "ios-xr": "Cisco IOS XR", "nx-os": "Cisco NX-OS", "eos": "Arista EOS",
+	"ncs5500": "Cisco NCS 540 or 5500 (IOS XR)",
+	"ios":     "Cisco IOS or IOS XE", "ios-xr": "Cisco IOS XR", "nx-os": "Cisco NX-OS", "eos": "Arista EOS",
 	"s7700": "Huawei S7700, S9300 or S12700", "s5700": "Huawei S5700 or S6700", "ce": "Huawei CloudEngine",
 	"ne":    "Huawei NE40E or NetEngine 8000",
 	"s6812": "H3C S6812", "s5130": "H3C S5130 or S5820X", "e4510": "HP E4510", "msr": "H3C MSR",
@@ -211,10 +227,10 @@ func defaultOf(language, platform, statement, parameter string, rate, first int6
 	case i < 0:
 		return amount{}, fmt.Errorf("%s is left out, and the default of %s is not known: write it", parameter,
 			platformNames[platform])
-	case fallbacks[i].of == nil:
+	case fallbacks[i].value == burstRule{}:
 		return amount{}, fmt.Errorf("%s is left out; default: %s", parameter, fallbacks[i].rule)
 	case rate > maxNumber/10_000:
 		return amount{}, fmt.Errorf("%s is left out, and its default is too large", parameter)
 	}
-	return amount{fallbacks[i].of(rate, first), fmt.Sprintf("left out; default: %s", fallbacks[i].rule), true}, nil
+	return amount{fallbacks[i].value.of(rate, first), fmt.Sprintf("left out; default: %s", fallbacks[i].rule), true}, nil
 }

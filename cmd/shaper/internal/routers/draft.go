@@ -43,7 +43,9 @@ func (d *Draft) Omit(line Line, last int, reason error) {
 // Note adds a statement whose effect on packets differs in the policy, or a part of it that is left
 // out. It does not fail the import.
 func (d *Draft) Note(line Line, format string, args ...any) {
-	d.Notes = append(d.Notes, line.problem(format, args...))
+	if p := line.problem(format, args...); !slices.Contains(d.Notes, p) {
+		d.Notes = append(d.Notes, p)
+	}
 }
 
 // Remark adds a comment at the top of the file.

@@ -1,7 +1,6 @@
 package routers
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -130,7 +129,9 @@ func matchesAll(m *dataplane.Match) bool {
 }
 
 // sortedMarks returns the marks of an action in the order of fields.
-func sortedMarks(a dataplane.Action) []dataplane.Mark {
-	return slices.SortedFunc(slices.Values(a.Marks),
-		func(x, y dataplane.Mark) int { return cmp.Compare(x.Field, y.Field) })
+func sortedMarks(a dataplane.Action) (sorted []dataplane.Mark) {
+	for _, m := range a.Marks {
+		sorted = setMark(sorted, m)
+	}
+	return sorted
 }

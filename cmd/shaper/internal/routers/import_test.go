@@ -74,7 +74,7 @@ func TestMeters(t *testing.T) {
 			"meter: {type: trtcm, cir: 1gbit, cbs: 2000000, pir: 2gbit, pbs: 4000000}, red: pass",
 		},
 		{
-			"junos", "three-color-policer p { action { loss-priority high then discard; } single-rate { committed-information-rate 1m; committed-burst-size 2k; excess-burst-size 4k; } }",
+			"junos", "three-color-policer p { action { loss-priority high then discard; } single-rate { color-blind; committed-information-rate 1m; committed-burst-size 2k; excess-burst-size 4k; } }",
 			"meter: {type: srtcm, cir: 1mbit, cbs: 2000, ebs: 4000}, red: drop",
 		},
 	} {
@@ -124,8 +124,8 @@ func TestComments(t *testing.T) {
 		{"huawei", "car cir 64", "pbs left out; default: 313 x CIR"},
 		{"huawei", "car cir 64 pir 128", "pbs left out; default: 125 x PIR"},
 		{"h3c", "car cir 64", "cbs left out; default: 62.5 x CIR in kbit/s, rounded up to a multiple of 512"},
-		{"junos", "three-color-policer p { two-rate { committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }", "red: pass"},
-		{"junos", "three-color-policer p { two-rate { committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }", "without action loss-priority high then discard"},
+		{"junos", "three-color-policer p { two-rate { color-blind; committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }", "red: pass"},
+		{"junos", "three-color-policer p { two-rate { color-blind; committed-information-rate 1g; committed-burst-size 2m; peak-information-rate 2g; peak-burst-size 4m; } }", "without action loss-priority high then discard"},
 	} {
 		in, err := From(tt.dialect).Import(Source{
 			Text: framed(tt.dialect, tt.text), Options: Options{Platform: testPlatforms[tt.dialect]},

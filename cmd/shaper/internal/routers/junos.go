@@ -90,7 +90,7 @@ func (c *junosConfig) path(l Line) {
 				return // one problem for each part
 			}
 			c.named[at] = true
-			c.in.Problems = append(c.in.Problems, l.problem("%s", limit.reason))
+			c.in.Outside(l, limit.reason)
 			return
 		}
 	}
@@ -410,29 +410,25 @@ type junosThen struct {
 }
 
 // junosActions are the actions of a term.
-var junosActions = newReader(junosKinds,
-	statement[*junosThen]{"accept", func(t *junosThen, _ Line, _ form.Values) error { t.accepts = true; return nil }},
-	without[*junosThen]("(log | syslog | sample | loss-priority low)"),
-	without[*junosThen]("count <word>"),
-	statement[*junosThen]{"(discard | reject)", (*junosThen).drop},
-	statement[*junosThen]{
-		"reject (administratively-prohibited | tcp-reset | network-unreachable | host-unreachable" +
-			" | protocol-unreachable | port-unreachable | no-route | address-unreachable)", (*junosThen).drop,
-	},
-	statement[*junosThen]{"policer:kind <word:name>", (*junosThen).meter},
-	statement[*junosThen]{"three-color-policer:kind (single-rate | two-rate) <word:name>", (*junosThen).meter},
-	refused[*junosThen]("hierarchical-policer <word>", "hierarchical-policer is not supported"),
-	statement[*junosThen]{"(dscp | traffic-class) <mark>", func(t *junosThen, l Line, v form.Values) error {
+var junosActions = &Reader[*junosThen]{Kinds: &junosKinds, Statements: []Statement[*junosThen]{
+	{Form: "accept", Do: func(t *junosThen, _ Line, _ form.Values) error { t.accepts = true; return nil }},
+	{Form: "(log | syslog | sample | loss-priority low)"},
+	{Form: "count <word>"},
+	{Form: "(discard | reject)", Do: (*junosThen).drop},
+	{Form: "reject (administratively-prohibited | tcp-reset | network-unreachable | host-unreachable" +
+		" | protocol-unreachable | port-unreachable | no-route | address-unreachable)", Do: (*junosThen).drop},
+	{Form: "policer:kind <word:name>", Do: (*junosThen).meter},
+	{Form: "three-color-policer:kind (single-rate | two-rate) <word:name>", Do: (*junosThen).meter},
+	{Form: "hierarchical-policer <word>", Reason: "hierarchical-policer is not supported"},
+	{Form: "(dscp | traffic-class) <mark>", Do: func(t *junosThen, l Line, v form.Values) error {
 		mark := dataplane.Mark{Field: dataplane.DSCP, Value: v[0].Value.(uint32)}
 		t.action = &treatment{line: l.Number, marks: []dataplane.Mark{mark}, text: l.Text()}
 		return nil
 	}},
-	refused[*junosThen]("loss-priority <word>", "the loss priority is internal to the router"),
-	refused[*junosThen]("forwarding-class <word>",
-		"the forwarding class selects a queue of class-of-service, which is not imported"),
-	refused[*junosThen]("next term",
-		"a packet belongs to one class: the later terms would have to be part of this one"),
-)
+	{Form: "loss-priority <word>", Reason: "the loss priority is internal to the router"},
+	{Form: "forwarding-class <word>", Reason: "the forwarding class selects a queue of class-of-service, which is not imported"},
+	{Form: "next term", Reason: "a packet belongs to one class: the later terms would have to be part of this one"},
+}}
 
 func (t *junosThen) drop(l Line, _ form.Values) error {
 	t.action = &treatment{line: l.Number, drop: true, text: l.Text()}
@@ -456,7 +452,7 @@ func (c *junosConfig) class(d *Draft, term *junosTerm, users map[*junosPolicer]i
 	class := d.NewClass(term.name, term.line, "term %s", term.name)
 	t := &junosThen{junosConfig: c, d: d, class: class, users: users}
 	for _, l := range term.then {
-		if err := junosActions.readEach(t, l); err != nil {
+		if err := junosActions.ReadEach(t, l); err != nil {
 			d.Cannot(l, "%v", err)
 		}
 	}

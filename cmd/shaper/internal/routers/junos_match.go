@@ -34,35 +34,32 @@ type junosFrom struct {
 
 // Statements of from. The names of values are those of the fields of a match; address and port are those of
 // either side.
-var (
-	junosFrom4 = newReader(junosKinds, junosConditions("prefix4", "proto")...)
-	junosFrom6 = newReader(junosKinds, junosConditions("prefix6", "proto6")...)
-)
-
-func junosConditions(prefix, proto string) []statement[*junosFrom] {
-	values := (*junosFrom).values
-	return []statement[*junosFrom]{
-		refused[*junosFrom]("(source-address | destination-address | address | source-prefix-list | destination-prefix-list"+
-			" | prefix-list) <word> except", "a policy has no negation"),
-		refused[*junosFrom]("<except> <word>", "a policy has no negation"),
-		{"source-address <" + prefix + ":src>", values},
-		{"destination-address <" + prefix + ":dst>", values},
-		{"address <" + prefix + ":address>", values},
-		{"source-prefix-list <word:src>", (*junosFrom).list},
-		{"destination-prefix-list <word:dst>", (*junosFrom).list},
-		{"prefix-list <word:address>", (*junosFrom).list},
-		{"(protocol | next-header | payload-protocol) <" + proto + ":proto>", values},
-		{"source-port <port:sport>", values},
-		{"destination-port <port:dport>", values},
-		{"port <port:port>", values},
-		{"(dscp | traffic-class) <dscp>", values},
-		{"(precedence | ip-precedence) <precedence:dscp>", values},
-		{"packet-length <length>", values},
-		{"(vlan | vlan-id | user-vlan-id | learn-vlan-id) <vlan>", values},
-		{"(user-vlan-1p-priority | learn-vlan-1p-priority) <0-7:pcp>", values},
-		{"ether-type <ethertype>", values},
-	}
+var junosConditions = []Statement[*junosFrom]{
+	{Form: "(source-address | destination-address | address | source-prefix-list | destination-prefix-list" +
+		" | prefix-list) <word> except", Reason: "a policy has no negation"},
+	{Form: "<except> <word>", Reason: "a policy has no negation"},
+	{Form: "source-address <prefix:src>", Do: (*junosFrom).values},
+	{Form: "destination-address <prefix:dst>", Do: (*junosFrom).values},
+	{Form: "address <prefix:address>", Do: (*junosFrom).values},
+	{Form: "source-prefix-list <word:src>", Do: (*junosFrom).list},
+	{Form: "destination-prefix-list <word:dst>", Do: (*junosFrom).list},
+	{Form: "prefix-list <word:address>", Do: (*junosFrom).list},
+	{Form: "(protocol | next-header | payload-protocol) <proto:proto>", Do: (*junosFrom).values},
+	{Form: "source-port <port:sport>", Do: (*junosFrom).values},
+	{Form: "destination-port <port:dport>", Do: (*junosFrom).values},
+	{Form: "port <port:port>", Do: (*junosFrom).values},
+	{Form: "(dscp | traffic-class) <dscp>", Do: (*junosFrom).values},
+	{Form: "(precedence | ip-precedence) <precedence:dscp>", Do: (*junosFrom).values},
+	{Form: "packet-length <length>", Do: (*junosFrom).values},
+	{Form: "(vlan | vlan-id | user-vlan-id | learn-vlan-id | dot1q-tag) <vlan>", Do: (*junosFrom).values},
+	{Form: "(user-vlan-1p-priority | learn-vlan-1p-priority) <0-7:pcp>", Do: (*junosFrom).values},
+	{Form: "ether-type <ethertype>", Do: (*junosFrom).values},
 }
+
+var (
+	junosFrom4 = &Reader[*junosFrom]{Kinds: &junosKinds, Statements: junosConditions}
+	junosFrom6 = &Reader[*junosFrom]{Kinds: &junosKinds6, Statements: junosConditions}
+)
 
 // readExcept reads a condition that is negated by its name.
 func readExcept(words []string) (any, int, error) {
@@ -150,7 +147,7 @@ func (c *junosConfig) match(t *junosTerm, family string) ([]Condition, error) {
 		read = junosFrom6
 	}
 	for _, l := range t.from {
-		if err := read.readEach(f, l); err != nil {
+		if err := read.ReadEach(f, l); err != nil {
 			return nil, fmt.Errorf("line %d: from %s: %w", l.Number, l.Text(), err)
 		}
 	}

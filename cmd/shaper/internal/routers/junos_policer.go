@@ -17,6 +17,7 @@ type junosPolicer struct {
 	name     string
 	three    bool
 	kind     string   // single-rate or two-rate, of a three-color policer
+	blind    bool     // color-blind
 	lines    []Line   // its statements
 	shared   bool     // by all terms of a filter, or by all filters of an interface
 	families bool     // shared by the filters of several families
@@ -65,49 +66,48 @@ var junosKinds = form.Readers{
 	"dscp":       conditionKinds["dscp"],
 	"precedence": conditionKinds["precedence"],
 	"proto":      conditionKinds["proto"],
-	"proto6":     conditionKinds["proto6"],
 	"vlan":       conditionKinds["vlan"],
 	"0-7":        conditionKinds["0-7"],
 	"length":     conditionKinds["length"],
 	"ethertype":  one(readEtherType),
 	"port":       one(readPortRange),
-	"prefix4":    addressReader(false, true),
-	"prefix6":    addressReader(true, true),
+	"prefix":     addressReader(false, true),
 	"except":     readExcept,
 }
 
+// junosKinds6 are those in filters for IPv6.
+var junosKinds6 = replaced(junosKinds, form.Readers{
+	"prefix": addressReader(true, true), "proto": conditionKinds6["proto"],
+})
+
+// junosShared is the form of statements that tell which terms and interfaces share a policer.
+const junosShared = "(filter-specific:filter | logical-interface-policer:families | physical-interface-policer)"
+
 // The statements of policers.
 var (
-	junosShared = []statement[*junosPolicer]{
-		{"filter-specific", func(p *junosPolicer, _ Line, _ form.Values) error { p.shared = true; return nil }},
-		{"logical-interface-policer", func(p *junosPolicer, _ Line, _ form.Values) error {
-			p.shared, p.families = true, true
-			return nil
-		}},
-		without[*junosPolicer]("physical-interface-policer"),
-	}
-	junosTwoColors = newReader(junosKinds, append(junosShared,
-		statement[*junosPolicer]{
-			"if-exceeding {bandwidth-limit <rate:bandwidth-limit> | bandwidth-percent <percent> | burst-size-limit <rate:burst-size-limit>}",
-			(*junosPolicer).parameters,
-		},
-		statement[*junosPolicer]{
-			"if-exceeding-pps {pps-limit <rate:pps-limit> | packet-burst <rate:packet-burst>}", (*junosPolicer).parameters,
-		},
-		statement[*junosPolicer]{"then (discard:then | loss-priority:then <word>)...", (*junosPolicer).then},
-		refused[*junosPolicer]("then [loss-priority <word>] forwarding-class <word>", internalReason),
-	)...)
-	junosThreeColors = newReader(junosKinds, append(junosShared,
-		statement[*junosPolicer]{
-			"(single-rate:kind | two-rate:kind) {color-blind | color-aware:aware" +
-				" | committed-information-rate <rate:committed-information-rate>" +
-				" | committed-burst-size <rate:committed-burst-size> | excess-burst-size <rate:excess-burst-size>" +
-				" | peak-information-rate <rate:peak-information-rate> | peak-burst-size <rate:peak-burst-size>}",
-			(*junosPolicer).parameters,
-		},
-		statement[*junosPolicer]{"action loss-priority high then discard", (*junosPolicer).then},
-	)...)
+	junosTwoColors = &Reader[*junosPolicer]{Kinds: &junosKinds, Statements: []Statement[*junosPolicer]{
+		{Form: junosShared, Do: (*junosPolicer).share},
+		{Form: "if-exceeding {bandwidth-limit <rate:bandwidth-limit> | bandwidth-percent <percent> | burst-size-limit <rate:burst-size-limit>}", Do: (*junosPolicer).parameters},
+		{Form: "if-exceeding-pps {pps-limit <rate:pps-limit> | packet-burst <rate:packet-burst>}", Do: (*junosPolicer).parameters},
+		{Form: "then (discard:then | loss-priority:then <word>)...", Do: (*junosPolicer).then},
+		{Form: "then [loss-priority <word>] forwarding-class <word>", Reason: internalReason},
+	}}
+	junosThreeColors = &Reader[*junosPolicer]{Kinds: &junosKinds, Statements: []Statement[*junosPolicer]{
+		{Form: junosShared, Do: (*junosPolicer).share},
+		{Form: "(single-rate:kind | two-rate:kind) {color-blind:blind | color-aware:aware" +
+			" | committed-information-rate <rate:committed-information-rate>" +
+			" | committed-burst-size <rate:committed-burst-size> | excess-burst-size <rate:excess-burst-size>" +
+			" | peak-information-rate <rate:peak-information-rate> | peak-burst-size <rate:peak-burst-size>}", Do: (*junosPolicer).parameters},
+		{Form: "action loss-priority high then discard", Do: (*junosPolicer).then},
+	}}
 )
+
+// share reads which terms have one policer.
+func (p *junosPolicer) share(_ Line, v form.Values) error {
+	p.families = p.families || v.Has("families")
+	p.shared = p.shared || p.families || v.Has("filter")
+	return nil
+}
 
 // parameters reads rates and bursts.
 func (p *junosPolicer) parameters(l Line, v form.Values) error {
@@ -120,6 +120,8 @@ func (p *junosPolicer) parameters(l Line, v form.Values) error {
 				return errors.New("it is single-rate and two-rate")
 			}
 			p.kind = x.Value.(string)
+		case "blind":
+			p.blind = true
 		case "aware":
 			return errors.New("color-aware: the router takes the input color from its classifiers: a policy reads it from the packet, so write color: aware and precolor into the policy")
 		case "percent":
@@ -171,7 +173,7 @@ func (p *junosPolicer) parse() {
 		if len(l.Words) == 0 {
 			continue
 		}
-		if err := read.read(p, l); err != nil {
+		if err := read.Read(p, l); err != nil {
 			p.problems = append(p.problems, l.problem("%s %s: %v", p.line.Words[0], p.name, err))
 		}
 	}
@@ -214,13 +216,13 @@ func (p *junosPolicer) apply(d *Draft, class *dataplane.Class, several bool) err
 	d.setAction(class, meter.Green, treatment{line: p.line.Number, text: green}, nil, nil)
 	d.setAction(class, meter.Red, *red, nil, nil)
 	if several && p.shared {
-		p.share(d, class)
+		p.shareMeter(d, class)
 	}
 	return nil
 }
 
-// share makes the meter of a class the one that the policer has in a draft.
-func (p *junosPolicer) share(d *Draft, class *dataplane.Class) {
+// shareMeter makes the meter of a class the one that the policer has in a draft.
+func (p *junosPolicer) shareMeter(d *Draft, class *dataplane.Class) {
 	m := p.meters[d]
 	if m == nil {
 		m = class.Meter
@@ -240,6 +242,8 @@ func (p *junosPolicer) complete() (kind meter.Kind, err error) {
 	switch {
 	case p.three && p.kind == "":
 		return kind, fmt.Errorf("three-color-policer %s is neither single-rate nor two-rate", p.name)
+	case p.three && !p.blind:
+		return kind, fmt.Errorf("three-color-policer %s has no color-blind, so it is color-aware: the router takes the input color from its classifiers", p.name)
 	case p.kind == "single-rate":
 		kind, names = meter.SRTCM{}.Kind(), []string{"committed-information-rate", "", "committed-burst-size", "excess-burst-size"}
 	case p.kind == "two-rate":

@@ -1,7 +1,6 @@
 package routers
 
 import (
-	"cmp"
 	"fmt"
 	"math/big"
 	"slices"
@@ -88,15 +87,19 @@ func (d *Draft) setAction(
 }
 
 // setMark adds a mark, in the order of fields. It replaces one of the same field.
-func setMark(marks []dataplane.Mark, m dataplane.Mark) []dataplane.Mark {
-	i, found := slices.BinarySearchFunc(marks, m,
-		func(a, b dataplane.Mark) int { return cmp.Compare(a.Field, b.Field) })
-	if found {
-		marks = slices.Clone(marks)
-		marks[i] = m
-		return marks
+func setMark(marks []dataplane.Mark, m dataplane.Mark) (out []dataplane.Mark) {
+	for _, other := range marks {
+		if other.Field < m.Field {
+			out = append(out, other)
+		}
 	}
-	return slices.Insert(slices.Clone(marks), i, m)
+	out = append(out, m)
+	for _, other := range marks {
+		if other.Field > m.Field {
+			out = append(out, other)
+		}
+	}
+	return out
 }
 
 const maxNumber = 1e18

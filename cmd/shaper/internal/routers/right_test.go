@@ -23,6 +23,11 @@ func TestRightValues(t *testing.T) {
 		{"IOS XR, two rates", "cisco", "", police + "rate 10 mbps burst 125 kbytes peak-rate 20 mbps peak-burst 250 kbytes\n   conform-action transmit\n   exceed-action set dscp af12\n  !\n !\n end-policy-map\n!\n", "classes: [{name: c, meter: {type: trtcm, cir: 10mbit, cbs: 125000, pir: 20mbit, pbs: 250000}, yellow: {dscp: af12}}]"},
 		{"IOS XR, peak-burst alone", "cisco", "", police + "rate 1 mbps burst 10 ms peak-burst 20 ms\n end-policy-map\n", "classes: [{name: c, meter: {type: srtcm, cir: 1mbit, cbs: 1250, ebs: 2500}, yellow: drop}]"},
 		{"IOS XR lists", "cisco", "", "ipv4 access-list L\n 10 permit ipv4 192.0.2.0/24 any\n 20 permit tcp any any eq 22\n!\nclass-map match-any X\n match access-group ipv4 L\n match dscp ipv4 ef\n end-class-map\n!\npolicy-map P\n class X\n  police rate 1 mbps burst 1500 bytes\n  !\n !\n class class-default\n !\n end-policy-map\n!\n", "classes: [{name: X-1, match: {src: 192.0.2.0/24}, meter: m}, {name: X-2, match: {ethertype: ipv4, proto: tcp, dport: 22}, meter: m}, {name: X-3, match: {dscp: ef, ethertype: ipv4}, meter: m}, {name: class-default}]\nmeters: {m: {type: token-bucket, rate: 1mbit, burst: 1500}}"},
+		{"NCS 5500", "cisco", "ncs5500", police + "rate 100 mbps\n end-policy-map\n", all("type: token-bucket, rate: 100mbit, burst: 125000")},
+		{"NCS 5500, two rates", "cisco", "ncs5500", police + "rate 300 mbps peak-rate 500 mbps\n end-policy-map\n", "classes: [{name: c, meter: {type: trtcm, cir: 300mbit, cbs: 375000, pir: 500mbit, pbs: 625000}, yellow: drop}]"},
+		{"IOS XR, violate alone", "cisco", "", police + "rate 100 mbps burst 125000 bytes\n   conform-action transmit\n   violate-action drop\n end-policy-map\n", all("type: token-bucket, rate: 100mbit, burst: 125000")},
+		{"comments behind statements", "cisco", "", police + "rate 1 mbps burst 1500 bytes   ! one megabit\n   conform-action set dscp ef ! x\n end-policy-map\n", "classes: [{name: c, meter: {type: token-bucket, rate: 1mbit, burst: 1500}, green: {dscp: ef}}]"},
+		{"EOS lists", "cisco", "", "ip access-list L\n 10 permit ip 192.0.2.0/24 any\nclass-map type qos match-any X\n match ip access-group L\npolicy-map type quality-of-service P\n class X\n  police rate 1 mbps burst-size 1500 bytes\n", "classes: [{name: X, match: {src: 192.0.2.0/24}, meter: {type: token-bucket, rate: 1mbit, burst: 1500}}]"},
 		{"EOS", "cisco", "", "policy-map type quality-of-service P\n   class built-in class-default\n      police rate 10 kbps burst-size 260 kbytes\n", all("type: token-bucket, rate: 10kbit, burst: 260000")},
 		{"DEI", "cisco", "", police + "cir 6000000 bc 187500\n   exceed-action set-dei-transmit 1\n", "classes: [{name: c, meter: {type: token-bucket, rate: 6mbit, burst: 187500}, red: {dei: 1}}]"},
 		{"CAR without extended burst", "cisco", "", "interface FastEthernet0/1\n rate-limit input 900000 5000 5000 conform-action transmit exceed-action drop\n", all("type: token-bucket, rate: 900kbit, burst: 5000")},
@@ -35,6 +40,7 @@ func TestRightValues(t *testing.T) {
 		{"show at a level", "junos", "", "[edit firewall]\nuser@host# show\npolicer TEST {\n    if-exceeding {\n        bandwidth-limit 900m;\n        burst-size-limit 128k;\n    }\n    then discard;\n}\nfamily inet {\n    filter F {\n        term T {\n            then policer TEST;\n        }\n    }\n}\n", "classes: [{name: T, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 900mbit, burst: 128000}}]"},
 		{"show of a part", "junos", "", "[edit]\nuser@host# show firewall policer p | no-more\nif-exceeding {\n    bandwidth-limit 1m;\n    burst-size-limit 2k;\n}\nthen discard;\n\n[edit]\nuser@host# show firewall family inet\nfilter F {\n    term T {\n        then policer p;\n    }\n}\n", "classes: [{name: T, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 2000}}]"},
 		{"set at a level, with prompts", "junos", "", "[edit firewall policer p]\nuser@host# set if-exceeding bandwidth-limit 1m burst-size-limit 2k\n\n[edit firewall policer p]\nuser@host# set then discard\n\n[edit firewall policer p]\nuser@host# up 1\n", all("type: token-bucket, rate: 1mbit, burst: 2000")},
+		{"ranges of protocols", "junos", "", "set firewall family inet filter f term t from protocol [ 2-5 17 ]\nset firewall family inet filter f term t then discard\n", "classes: [{name: t, match: {ethertype: ipv4, proto: [2-5, 17]}, green: drop}, {name: rest, match: {ethertype: ipv4}, green: drop}]"},
 		{"any address", "junos", "", "set firewall family inet6 filter f term t from source-address ::/0\nset firewall family inet6 filter f term t then accept\n", "classes: [{name: t, match: {ethertype: ipv6}}, {name: rest, match: {ethertype: ipv6}, green: drop}]"},
 		{"policer of an interface", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 2k\nset firewall policer p then discard\nset interfaces ge-0/0/0 unit 0 family inet policer input p\n", "classes: [{name: p, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 2000}}]"},
 
@@ -48,6 +54,9 @@ func TestRightValues(t *testing.T) {
 		{"NE, one bucket", "huawei", "ne", "interface GE1/0/1\n qos car cir 1000 inbound\n", all("type: token-bucket, rate: 1mbit, burst: 187000")},
 		{"NE, the largest burst", "huawei", "ne", "interface GE1/0/1\n qos car cir 200000 pir 300000 inbound\n", all("type: trtcm, cir: 200mbit, cbs: 18700000, pir: 300mbit, pbs: 18700000")},
 		{"with prompts", "huawei", "", "<HUAWEI> system-view\n[HUAWEI] traffic classifier c1\n[HUAWEI-classifier-c1] if-match any\n[HUAWEI-classifier-c1] quit\n[HUAWEI] traffic behavior b1\n[HUAWEI-behavior-b1] car cir 64 cbs 8000 pbs 16000\n[HUAWEI-behavior-b1] quit\n[HUAWEI] traffic policy P\n[HUAWEI-trafficpolicy-P] classifier c1 behavior b1\n", all("type: srtcm, cir: 64kbit, cbs: 8000, ebs: 16000")},
+		{"CloudEngine, type and", "huawei", "", "traffic classifier c1 type and\n if-match 8021p 2\n if-match vlan 10\ntraffic behavior b1\n car cir 2000 kbps pir 10000 kbps cbs 20000 bytes pbs 100000 bytes\n statistics enable\ntraffic policy P\n statistics enable\n classifier c1 behavior b1 precedence 5\n", "classes: [{name: c, match: {pcp: 2, vlan: 10}, meter: {type: trtcm, cir: 2mbit, cbs: 20000, pir: 10mbit, pbs: 100000}}]"},
+		{"a list with a name and a number", "huawei", "", "acl name x 3000\n rule 5 permit ip source 192.0.2.0 0.0.0.255\ntraffic classifier c\n if-match acl 3000\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", "classes: [{name: c, match: {src: 192.0.2.0/24}, green: drop}]"},
+		{"percent, bursts in ms", "h3c", "", "traffic classifier c\n if-match any\n#\ntraffic behavior b\n car cir percent 20 cbs 100 pir percent 40 ebs 200\n#\nqos policy P\n classifier c behavior b\n", all("type: trtcm, cir: 200mbit, cbs: 2500000, pir: 400mbit, pbs: 5000000")},
 		{"inner tags", "h3c", "", "traffic classifier c\n if-match customer-vlan-id 7\n#\ntraffic behavior b\n filter deny\n#\nqos policy P\n classifier c behavior b\n", "classes: [{name: c, match: {inner-vlan: 7}, green: drop}]"},
 		{"S5130", "h3c", "s5130", "interface GE1\n qos car inbound any cir 10000\n", all("type: srtcm, cir: 10mbit, cbs: 625152, ebs: 512")},
 		{"MSR", "h3c", "msr", "interface GE1\n qos car inbound any cir 8\n", all("type: token-bucket, rate: 8kbit, burst: 1875")},
@@ -103,6 +112,7 @@ func TestRefusals(t *testing.T) {
 		{"cisco", "interface e0\n rate-limit input 8000 1500 1500 conform-action continue exceed-action drop\n", 2, "continue"},
 		{"cisco", "ip access-list extended L\n permit ip any eq 80 any\nclass-map X\n match access-group name L\npolicy-map P\n class X\n", 6, "only tcp, udp and sctp have ports"},
 		{"cisco", "R1(config-pmap)#policy-map P\nR1(config-pmap)#class class-default\nR1(config-pmap-c)#strange 5\n", 3, "not understood"},
+		{"junos", "set firewall three-color-policer p two-rate committed-information-rate 1m committed-burst-size 2k peak-information-rate 2m peak-burst-size 4k\n", 1, "color-aware"},
 		{"junos", "set firewall policer p then discard\nset firewall hierarchical-policer hp aggregate if-exceeding bandwidth-limit 1m\n", 2, "hierarchical-policer is not supported"},
 		{"junos", "set class-of-service interfaces ge-0/0/0 unit 0 shaping-rate 100m\nset firewall family inet filter F term T then accept\n", 1, "class-of-service are not imported"},
 		{"junos", "set interfaces ge-0/0/0 unit 0 family ethernet-switching storm-control default\nset firewall family inet filter F term T then accept\n", 1, outsideReason},
@@ -130,6 +140,34 @@ func TestRefusals(t *testing.T) {
 			return p.Line == tt.line && strings.Contains(p.String(), tt.want)
 		}) {
 			t.Errorf("%s: got %+v, want line %d: %q", tt.text, problems, tt.line, tt.want)
+		}
+	}
+}
+
+// TestNamedPolicies checks that selecting one of two policies by its name hides no error of its parts.
+func TestNamedPolicies(t *testing.T) {
+	t.Parallel()
+	const cisco = "policy-map P\n class A\n  police 8000 1500\npolicy-map Q\n class class-default\n  police 8000 1500\n"
+	const huawei = "traffic behavior b\n car cir 64 cbs 8000 pbs 8000\ntraffic policy P\n classifier c behavior b\ntraffic policy Q\n classifier c behavior b\n"
+	for _, tt := range []struct{ dialect, text, name, want string }{
+		{"cisco", "class-map match-all A foo\n match dscp ef\n" + cisco, "P", `"foo" is not understood`},
+		{"cisco", "class-map A\n match access-group name L\nip access-list extended L bar\n permit ip any any\n" + cisco, "P", `bar`},
+		{"cisco", "class-map A\n match dscp ef\n" + strings.Replace(cisco, "class A", "class A insert-before B", 1), "P", "insert-before"},
+		{"cisco", strings.Replace(cisco, "map P", "map P foo", 1), "P", `"foo" is not understood`},
+		{"cisco", "interface e1\n rate-limit input access-group rate-limit 1 8000 1500 1500 conform-action transmit exceed-action drop\n rate-limit input 8000 1500 1500 conform-action transmit exceed-action drop\ninterface e2\n rate-limit input 8000 1500 1500 conform-action transmit exceed-action drop\n", "e1 input", "rate-limit 1"},
+		{"huawei", "traffic classifier c operator and precedence 10\n if-match any\n" + huawei, "P", "precedence 10"},
+		{"huawei", "traffic classifier c operator foo\n if-match any\n" + huawei, "P", "operator"},
+		{"huawei", "interface GE1\n qos car inbound cir 64 cbs 8000 pbs 8000\n qos car inbound acl 2222 cir 64\ninterface GE2\n qos car inbound cir 64 cbs 8000 pbs 8000\n", "GE1 inbound", "acl 2222"},
+	} {
+		in, err := From(tt.dialect).Import(Source{Text: tt.text})
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		_, problems, err := in.Pick(tt.name)
+		wanted := func(p Problem) bool { return strings.Contains(p.String(), tt.want) }
+		if err != nil || !slices.ContainsFunc(problems, wanted) {
+			t.Errorf("%s: got %v %v, want %q", tt.text, problems, err, tt.want)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/rowstest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -71,11 +71,11 @@ func TestRoundTrip(t *testing.T) {
 						want)
 				}
 				for _, capture := range captures {
-					want, err := policytest.Rows(policy, capture)
+					want, err := rowstest.Rows(policy, capture)
 					if err != nil {
 						t.Fatal(err)
 					}
-					got, err := policytest.Rows(again, capture)
+					got, err := rowstest.Rows(again, capture)
 					if err != nil || !slices.Equal(got, want) {
 						t.Fatalf("%s\nimported\n%s\n%v: other rows of %s", text, back, err, capture)
 					}

@@ -94,6 +94,8 @@ type Problem struct {
 	Last   int    `json:"last_line,omitempty"` // last line omitted with the statement; 0: none
 	Text   string `json:"text,omitempty"`      // the statement
 	Reason string `json:"reason,omitempty"`
+
+	outside bool // it is in no part that a policy may use
 }
 
 func (p Problem) String() string {
@@ -113,6 +115,13 @@ type Import struct {
 	Skipped  []Problem // statements unrelated to traffic
 
 	byName map[string]*Draft
+}
+
+// Outside adds a statement that is in no part that a policy may use, but limits or classifies packets.
+func (i *Import) Outside(line Line, reason string) {
+	p := line.problem("%s", reason)
+	p.outside = true
+	i.Problems = append(i.Problems, p)
 }
 
 // Skip adds a statement unrelated to traffic.
@@ -155,13 +164,14 @@ func add(list *[]string, text string) {
 	}
 }
 
-// Pick returns the draft with a name, and its problems. Without a name there must be exactly one
-// draft, apart from mere parts of others.
+// Pick returns the draft with a name, and its problems: also those of parts that several policies may use.
+// Without a name there must be exactly one draft, apart from mere parts of others, and all problems count.
 func (i *Import) Pick(name string) (*Draft, []Problem, error) {
 	var names []string
 	for _, d := range i.Drafts {
 		if d.Name == name {
-			return d, byLine(d.Problems), nil
+			parts := slices.DeleteFunc(slices.Clone(i.Problems), func(p Problem) bool { return p.outside })
+			return d, byLine(slices.Concat(parts, d.Problems)), nil
 		}
 		names = append(names, d.Name)
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 )
 
-// statement is a form of statements in a place of a configuration, and what they do to a T.
-type statement[T any] struct {
-	form string
-	do   func(to T, l Line, v form.Values) error
+// Statement is a form of statements in a place of a configuration, and what they do to a T: nothing without
+// Do.
+type Statement[T any] struct {
+	Form   string
+	Do     func(to T, l Line, v form.Values) error
+	Reason string // why a policy cannot express it; "" if it can
 }
 
-// reader reads statements of a place. Each word of a statement must have a meaning in one of its forms, so
+// Reader reads statements of a place. Each word of a statement must have a meaning in one of its forms, so
 // an error names the first word that has none.
-type reader[T any] struct {
-	forms      func() []*form.Form
-	statements []statement[T]
+type Reader[T any] struct {
+	Kinds      *form.Readers // of the values in forms
+	Statements []Statement[T]
+
+	once  sync.Once
+	forms []*form.Form
 }
 
-func newReader[T any](kinds form.Readers, statements ...statement[T]) *reader[T] {
-	return &reader[T]{
-		statements: statements,
-		forms: sync.OnceValue(func() (all []*form.Form) {
-			for _, s := range statements {
-				all = append(all, form.Parse(s.form, kinds))
-			}
-			return all
-		}),
+// parse parses the forms.
+func (r *Reader[T]) parse() {
+	for _, s := range r.Statements {
+		r.forms = append(r.forms, form.Parse(s.Form, *r.Kinds))
 	}
 }
 
-// read reads a statement.
-func (r *reader[T]) read(to T, l Line) error {
-	n, err := r.prefix(to, l, func(f *form.Form) (form.Values, int, error) {
+// Read reads a line that is one statement.
+func (r *Reader[T]) Read(to T, l Line) error {
+	n, _, err := r.longest(to, l, func(f *form.Form) (form.Values, int, *form.Mismatch, error) {
 		v, err := f.Match(l.Words)
-		return v, len(l.Words), err
+		return v, len(l.Words), nil, err
 	})
 	if err == nil && n == 0 {
 		err = errors.New("it is empty")
@@ -46,53 +46,63 @@ func (r *reader[T]) read(to T, l Line) error {
 	return err
 }
 
-// readEach reads the statements of a line, one behind the other.
-func (r *reader[T]) readEach(to T, l Line) error {
+// ReadEach reads the statements of a line, one behind the other.
+func (r *Reader[T]) ReadEach(to T, l Line) error {
+	var before *form.Mismatch // of the statement before
 	for len(l.Words) > 0 {
-		n, err := r.prefix(to, l, func(f *form.Form) (form.Values, int, error) { return f.Prefix(l.Words) })
+		n, far, err := r.longest(to, l, func(f *form.Form) (form.Values, int, *form.Mismatch, error) {
+			return f.Prefix(l.Words)
+		})
+		if m := (*form.Mismatch)(nil); errors.As(err, &m) && m.At == 0 && before != nil {
+			return before
+		}
 		if err != nil {
 			return err
 		}
 		l.Words = l.Words[n:]
+		if before = nil; far.At >= n && (far.Err != nil || far.Word == "") {
+			before = far
+		}
 	}
 	return nil
 }
 
-// prefix reads the words that the longest match of a form takes, and returns their number.
-func (r *reader[T]) prefix(
-	to T, l Line, match func(*form.Form) (form.Values, int, error),
-) (length int, err error) {
+// longest reads the words that the longest match of a form takes. It returns their number, and the mismatch
+// behind them.
+func (r *Reader[T]) longest(
+	to T, l Line, match func(*form.Form) (form.Values, int, *form.Mismatch, error),
+) (length int, behind *form.Mismatch, err error) {
 	if len(l.Words) > form.MaxWords {
-		return 0, fmt.Errorf("it has more than %d words", form.MaxWords)
+		return 0, nil, fmt.Errorf("it has more than %d words", form.MaxWords)
 	}
+	r.once.Do(r.parse)
 	best := -1
 	var values form.Values
 	far := &form.Mismatch{At: -1, Word: l.Word(0)}
-	for i, f := range r.forms() {
-		v, n, err := match(f)
+	for i, f := range r.forms {
+		if !f.Starts(l.Word(0)) {
+			continue
+		}
+		v, n, more, err := match(f)
 		var m *form.Mismatch
 		switch {
 		case err == nil && n > length:
-			best, length, values = i, n, v
+			best, length, values, behind = i, n, v, more
 		case errors.As(err, &m) && m.At > far.At && !anyWords(f.Text):
 			far = m
 		}
 	}
 	if best < 0 {
-		return 0, far
+		return 0, nil, far
 	}
-	return length, r.statements[best].do(to, Line{l.Number, l.Indent, l.Words[:length]}, values)
+	switch s := r.Statements[best]; {
+	case s.Reason != "":
+		err = errors.New(s.Reason)
+	case s.Do != nil:
+		err = s.Do(to, Line{l.Number, l.Indent, l.Words[:length]}, values)
+	}
+	return length, behind, err
 }
 
 // anyWords reports whether a form takes any words, so its mismatches tell nothing.
 func anyWords(form string) bool { return strings.Contains(form, "<word>...") }
-
-// refused is a form of statements that a policy cannot express.
-func refused[T any](text, reason string) statement[T] {
-	return statement[T]{text, func(T, Line, form.Values) error { return errors.New(reason) }}
-}
-
-// without is a form of statements without an effect on packets.
-func without[T any](text string) statement[T] {
-	return statement[T]{text, func(T, Line, form.Values) error { return nil }}
-}

@@ -128,7 +128,7 @@ func (r *vrpReader) read(l Line) {
 		r.leave()
 	}
 	if !l.Has("description") && vrpOutside().MatchString(l.Text()) {
-		r.outside(l, outsideReason)
+		r.in.Outside(l, outsideReason)
 		return
 	}
 	r.in.Skip(l)
@@ -175,7 +175,7 @@ func (r *vrpReader) begins(l Line) bool {
 			c = &vrpClassifier{or: !r.h3c}
 			r.classifiers[name] = c
 		}
-		if a.take("operator") != "" {
+		if a.take("operator", "type") != "" {
 			operator := a.take("or", "and", "logic-or", "logic-and")
 			if operator == "" {
 				r.outside(l, "the operator is not understood")
@@ -265,18 +265,21 @@ type vrpClass struct {
 	precedence           int64
 }
 
-var vrpClasses = newReader(vrpKinds,
-	statement[*vrpClass]{
-		"classifier <word:classifier> behavior <word:behavior> [precedence <number>]",
-		func(c *vrpClass, l Line, v form.Values) error {
-			c.line, c.classifier, c.behavior = l, v.Get("classifier").(string), v.Get("behavior").(string)
-			if n := v.Get("number"); n != nil {
-				c.precedence = n.(int64)
-			}
-			return nil
-		},
-	},
-)
+// vrpClasses are the lines of a policy.
+var vrpClasses = &Reader[*vrpClass]{Kinds: &vrpKinds, Statements: []Statement[*vrpClass]{
+	{Form: "classifier <word:classifier> behavior <word:behavior> [precedence <number>]", Do: (*vrpClass).take},
+	{Form: "(statistic | statistics) enable"},
+	{Form: "undo share-mode"},
+	{Form: "share-mode", Reason: vrpShare},
+}}
+
+func (c *vrpClass) take(l Line, v form.Values) error {
+	c.line, c.classifier, c.behavior = l, v.Get("classifier").(string), v.Get("behavior").(string)
+	if n := v.Get("number"); n != nil {
+		c.precedence = n.(int64)
+	}
+	return nil
+}
 
 // policy makes the draft of a policy.
 func (c *vrpConfig) policy(p *vrpView) {
@@ -286,12 +289,14 @@ func (c *vrpConfig) policy(p *vrpView) {
 	last := int64(0)
 	for _, l := range p.lines {
 		class := &vrpClass{precedence: last} // without a precedence it follows the class before it
-		if err := vrpClasses.read(class, l); err != nil {
+		if err := vrpClasses.Read(class, l); err != nil {
 			d.Cannot(l, "%v", err)
 			continue
 		}
-		last = class.precedence
-		classes = append(classes, class)
+		if class.classifier != "" {
+			last = class.precedence
+			classes = append(classes, class)
+		}
 	}
 	slices.SortStableFunc(classes,
 		func(a, b *vrpClass) int { return cmp.Compare(a.precedence, b.precedence) })
@@ -332,19 +337,19 @@ type vrpBehavior struct {
 }
 
 // vrpStatements are the statements of a behavior.
-var vrpStatements = newReader(vrpKinds,
-	statement[*vrpBehavior]{"car <word>...", (*vrpBehavior).readCar},
-	statement[*vrpBehavior]{"gts <word>...", (*vrpBehavior).readGTS},
-	statement[*vrpBehavior]{"remark dscp <dscp>", vrpMarking(dataplane.DSCP)},
-	statement[*vrpBehavior]{"remark (8021p | dot1p) <0-7>", vrpMarking(dataplane.PCP)},
-	refused[*vrpBehavior]("remark ip-precedence <word>", precedenceReason),
-	refused[*vrpBehavior]("remark (local-precedence | qos-local-id | drop-precedence | lp | qos-group) <word>...", internalReason),
-	statement[*vrpBehavior]{"[filter] deny", func(b *vrpBehavior, l Line, _ form.Values) error { b.drop = &l; return nil }},
-	without[*vrpBehavior]("[filter] permit"),
-	without[*vrpBehavior]("(statistic | traffic-statistic) [enable]"),
-	without[*vrpBehavior]("accounting [packet | byte]"),
-	refused[*vrpBehavior]("queue <word>...", "the queues of the interface are not imported"),
-)
+var vrpStatements = &Reader[*vrpBehavior]{Kinds: &vrpKinds, Statements: []Statement[*vrpBehavior]{
+	{Form: "car <word>...", Do: (*vrpBehavior).readCar},
+	{Form: "gts <word>...", Do: (*vrpBehavior).readGTS},
+	{Form: "remark dscp <dscp>", Do: vrpMarking(dataplane.DSCP)},
+	{Form: "remark (8021p | dot1p) <0-7>", Do: vrpMarking(dataplane.PCP)},
+	{Form: "remark ip-precedence <word>", Reason: precedenceReason},
+	{Form: "remark (local-precedence | qos-local-id | drop-precedence | lp | qos-group) <word>...", Reason: internalReason},
+	{Form: "[filter] deny", Do: func(b *vrpBehavior, l Line, _ form.Values) error { b.drop = &l; return nil }},
+	{Form: "[filter] permit"},
+	{Form: "(statistic | statistics | traffic-statistic) [enable]"},
+	{Form: "accounting [packet | byte]"},
+	{Form: "queue <word>...", Reason: "the queues of the interface are not imported"},
+}}
 
 // vrpMarking marks all packets of a class.
 func vrpMarking(f dataplane.Field) func(*vrpBehavior, Line, form.Values) error {
@@ -357,6 +362,9 @@ func vrpMarking(f dataplane.Field) func(*vrpBehavior, Line, form.Values) error {
 func (b *vrpBehavior) readCar(l Line, _ form.Values) (err error) {
 	if b.car != nil {
 		b.d.Cannot(b.car.line, "the car statement in line %d replaces it", l.Number)
+	}
+	if profile := b.profiles[l.Word(1)]; profile != nil {
+		profile.used = true
 	}
 	p, err := b.limit(l)
 	if b.car = nil; err == nil {
@@ -380,7 +388,7 @@ func (b *vrpBehavior) readGTS(l Line, _ form.Values) error {
 func (c *vrpConfig) behavior(d *Draft, class *dataplane.Class, view *vrpView) {
 	b := &vrpBehavior{vrpConfig: c, d: d, class: class}
 	for _, l := range view.lines {
-		if err := vrpStatements.read(b, l); err != nil {
+		if err := vrpStatements.Read(b, l); err != nil {
 			d.Cannot(l, "%v", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/big"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
@@ -32,17 +33,16 @@ const (
 )
 
 // vrpLimits are the statements with a rate, without qos before them.
-var vrpLimits = newReader(vrpKinds,
-	statement[*vrpLimit]{"(car | qos car) {" + vrpCar + " | " + vrpWay + " | any}", (*vrpLimit).take},
-	statement[*vrpLimit]{"(car | qos car) " + vrpWay + " <word:profile>", (*vrpLimit).take},
-	statement[*vrpLimit]{"(gts | qos gts) {" + vrpGTS + " | " + vrpWay + " | any}", (*vrpLimit).take},
-	statement[*vrpLimit]{"qos lr {cir <rate:cir> | cbs <bytes:bc> | ebs <bytes:be> | " + vrpWay + "}", (*vrpLimit).take},
-	statement[*vrpLimit]{"qos lr " + vrpWay + " <rate:cir>", (*vrpLimit).take},
-	refused[*vrpLimit]("(car | qos car) <word>... (color-aware | mode color-aware) [<word>...]", vrpAware),
-	refused[*vrpLimit]("(car | qos car) <word>... (share | aggregation) [<word>...]", vrpShare),
-	refused[*vrpLimit]("(qos car | qos gts) [<word>] (acl | carl | queue) <word>...",
-		"a limit for an access list or a queue of the interface: use a classifier"),
-)
+var vrpLimits = &Reader[*vrpLimit]{Kinds: &vrpKinds, Statements: []Statement[*vrpLimit]{
+	{Form: "(car | qos car) {" + vrpCar + " | " + vrpWay + " | any}", Do: (*vrpLimit).take},
+	{Form: "(car | qos car) " + vrpWay + " <word:profile>", Do: (*vrpLimit).take},
+	{Form: "(gts | qos gts) {" + vrpGTS + " | " + vrpWay + " | any}", Do: (*vrpLimit).take},
+	{Form: "qos lr {cir <rate:cir> | cbs <bytes:bc> | ebs <bytes:be> | " + vrpWay + "}", Do: (*vrpLimit).take},
+	{Form: "qos lr " + vrpWay + " <rate:cir>", Do: (*vrpLimit).take},
+	{Form: "(car | qos car) <word>... (color-aware | mode color-aware) [<word>...]", Reason: vrpAware},
+	{Form: "(car | qos car) <word>... (share | aggregation) [<word>...]", Reason: vrpShare},
+	{Form: "(qos car | qos gts) [<word>] (acl | carl | queue) <word>...", Reason: "a limit for an access list or a queue of the interface: use a classifier"},
+}}
 
 // take takes the values of a statement.
 func (p *vrpLimit) take(l Line, v form.Values) (err error) {
@@ -70,10 +70,19 @@ func (p *vrpLimit) take(l Line, v form.Values) (err error) {
 			p.act(color, x.Value.(treatment), l)
 		}
 	}
-	if !p.cir.given && p.profile == "" {
+	switch cir, _ := v.Get("cir").(vrpRate); {
+	case !p.cir.given && p.profile == "":
 		return errors.New("it has no cir")
+	case p.h3c && cir.percent: // the bursts are times at the CIR (HPE HSR6800 command reference, car percent)
+		for _, to := range []*amount{&p.bc, &p.be} {
+			if to.given {
+				to.text = fmt.Sprintf("%s ms at %s", to.text, BitRate(p.cir.value))
+				ms := big.NewRat(to.value, 8000)
+				to.value, err = whole(ms.Mul(ms, big.NewRat(p.cir.value, 1)))
+			}
+		}
 	}
-	return nil
+	return err
 }
 
 // limit reads a car, gts or lr statement.
@@ -82,7 +91,7 @@ func (c *vrpConfig) limit(l Line) (*vrpLimit, error) {
 	if c.h3c {
 		p.words[3] = "ebs"
 	}
-	return p, vrpLimits.read(p, l)
+	return p, vrpLimits.Read(p, l)
 }
 
 // defaults sets the bursts that are left out.

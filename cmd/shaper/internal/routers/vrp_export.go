@@ -135,7 +135,7 @@ func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
 	e.checkPorts(&c.Match, c.Name)
 	for _, family := range e.families(c) {
-		rules, ok := vrpRules(&c.Match, family == 6)
+		rules, ok := vrpRuleTexts(&c.Match, family == 6)
 		if !ok {
 			e.Cannot("class %s: its addresses, protocols and ports need more than %d rules", c.Name,
 				maxAlternatives)
@@ -162,8 +162,8 @@ func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
 	return lines
 }
 
-// vrpRules returns the rules of an access list: each combination of values.
-func vrpRules(m *dataplane.Match, v6 bool) ([]string, bool) {
+// vrpRuleTexts returns the rules of an access list: each combination of values.
+func vrpRuleTexts(m *dataplane.Match, v6 bool) ([]string, bool) {
 	parts := [][]string{protocolWords(m, v6)}
 	for _, side := range []struct {
 		name     string

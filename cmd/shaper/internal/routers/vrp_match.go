@@ -20,7 +20,7 @@ type vrpList struct {
 // name of an IPv6 list begins with "ipv6 ".
 func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 	l := &vrpList{}
-	name := ""
+	name, number, named := "", "", false
 	refuse := func(word string) { r.outside(head, fmt.Sprintf("%q is not understood", word)) }
 	for !a.done() {
 		switch w := a.next(); strings.ToLower(w) {
@@ -28,7 +28,7 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 			l.v6 = true
 		case "number", "advanced", "advance":
 		case "name": // acl number 3000 name x also has a number
-			if w = a.next(); name == "" {
+			if w, named = a.next(), true; name == "" {
 				name = w
 			}
 		case "basic":
@@ -38,26 +38,33 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 				refuse("match-order " + order)
 			}
 		default:
-			if n, err := strconv.Atoi(w); err == nil && 2000 <= n && n < 3000 {
-				l.basic = true
-			}
-			if name != "" {
+			n, err := strconv.Atoi(w)
+			l.basic = l.basic || err == nil && 2000 <= n && n < 3000
+			switch {
+			case name == "":
+				name = w
+			case named && err == nil && number == "": // acl name x 3000
+				number = w
+			default:
 				refuse(w)
-				continue
 			}
-			name = w
 		}
 	}
 	if name == "" {
 		return nil
 	}
+	family := ""
 	if l.v6 {
-		name = "ipv6 " + name
+		family = "ipv6 "
 	}
-	if r.lists[name] == nil {
-		r.lists[name] = l
+	if known := r.lists[family+name]; known != nil {
+		return known
 	}
-	return r.lists[name]
+	r.lists[family+name] = l
+	if number != "" {
+		r.lists[family+number] = l
+	}
+	return l
 }
 
 // classMatch returns the conditions of a classifier.
@@ -71,7 +78,7 @@ func (c *vrpConfig) classMatch(name string) ([]Condition, error) {
 	}
 	return combined(m.lines, m.or, "classifier "+name, func(l Line) ([]Condition, error) {
 		one := &vrpMatch{vrpConfig: c}
-		err := vrpConditions.read(one, l)
+		err := vrpConditions.Read(one, l)
 		return one.out, err
 	})
 }
@@ -83,16 +90,16 @@ type vrpMatch struct {
 }
 
 // vrpConditions are the conditions of classifiers.
-var vrpConditions = newReader(vrpKinds,
-	statement[*vrpMatch]{"if-match any", func(m *vrpMatch, _ Line, _ form.Values) error { m.out = all; return nil }},
-	statement[*vrpMatch]{"if-match [ipv6:v6] acl [ipv6:v6] [name | number] <word:list>", (*vrpMatch).list},
-	statement[*vrpMatch]{"if-match [ipv6:v6] (dscp <dscps:dscp>... | ip-precedence <precedence:dscp>...)", (*vrpMatch).values},
-	statement[*vrpMatch]{"if-match (8021p | dot1p | service-dot1p) <pcps:pcp>...", (*vrpMatch).values},
-	statement[*vrpMatch]{"if-match (vlan-id | service-vlan-id) <vlan>...", (*vrpMatch).values},
-	statement[*vrpMatch]{"if-match (cvlan-id | customer-vlan-id) <vlan:inner-vlan>...", (*vrpMatch).values},
-	statement[*vrpMatch]{"if-match (protocol | l2-protocol) <ethertype>", (*vrpMatch).values},
-	refused[*vrpMatch]("if-match not <word>...", "a policy has no negation"),
-)
+var vrpConditions = &Reader[*vrpMatch]{Kinds: &vrpKinds, Statements: []Statement[*vrpMatch]{
+	{Form: "if-match any", Do: func(m *vrpMatch, _ Line, _ form.Values) error { m.out = all; return nil }},
+	{Form: "if-match [ipv6:v6] acl [ipv6:v6] [name | number] <word:list>", Do: (*vrpMatch).list},
+	{Form: "if-match [ipv6:v6] (dscp <dscps:dscp>... | ip-precedence <precedence:dscp>...)", Do: (*vrpMatch).values},
+	{Form: "if-match (8021p | dot1p | service-dot1p) <pcps:pcp>...", Do: (*vrpMatch).values},
+	{Form: "if-match (vlan | vlan-id | service-vlan-id) <vlan>... [(inner-vlan | cvlan-id) <vlan:inner-vlan>...]", Do: (*vrpMatch).values},
+	{Form: "if-match (cvlan-id | customer-vlan-id) <vlan:inner-vlan>... [vlan-id <vlan>...]", Do: (*vrpMatch).values},
+	{Form: "if-match (protocol | l2-protocol) <ethertype>", Do: (*vrpMatch).values},
+	{Form: "if-match not <word>...", Reason: "a policy has no negation"},
+}}
 
 func (m *vrpMatch) values(l Line, v form.Values) error {
 	match := matchOf(v)
@@ -117,29 +124,32 @@ func (m *vrpMatch) list(_ Line, v form.Values) (err error) {
 }
 
 // Rules of access lists.
-const (
-	vrpRule = "rule [<number>] (permit:action | deny:action) [ip | ipv6 | <PROTO:proto>]" +
-		" {source <ADDRESS:src> | destination <ADDRESS:dst> | source-port <ports:sport> | destination-port <ports:dport>" +
-		" | dscp <dscps:dscp> | precedence <precedence:dscp> | logging | counting}"
-	vrpBasicRule = "rule [<number>] (permit:action | deny:action) {source <ADDRESS:src> | logging | counting}"
-)
-
 var (
-	vrpRules4 = listReader(vrpKinds, vrpRule, "address4", "proto")
-	vrpRules6 = listReader(vrpKinds, vrpRule, "address6", "proto6")
-	vrpBasic4 = listReader(vrpKinds, vrpBasicRule, "address4", "")
-	vrpBasic6 = listReader(vrpKinds, vrpBasicRule, "address6", "")
+	vrpRules = []Statement[*listEntry]{{
+		Form: "rule [<number>] (permit:action | deny:action) [ip | ipv6 | <proto>] {source <address:src>" +
+			" | destination <address:dst> | source-port <ports:sport> | destination-port <ports:dport>" +
+			" | dscp <dscps:dscp> | precedence <precedence:dscp> | logging | counting}",
+		Do: (*listEntry).take,
+	}}
+	vrpBasicRules = []Statement[*listEntry]{{
+		Form: "rule [<number>] (permit:action | deny:action) {source <address:src> | logging | counting}",
+		Do:   (*listEntry).take,
+	}}
+	vrpRules4 = &Reader[*listEntry]{Kinds: &vrpKinds, Statements: vrpRules}
+	vrpRules6 = &Reader[*listEntry]{Kinds: &vrpKinds6, Statements: vrpRules}
+	vrpBasic4 = &Reader[*listEntry]{Kinds: &vrpKinds, Statements: vrpBasicRules}
+	vrpBasic6 = &Reader[*listEntry]{Kinds: &vrpKinds6, Statements: vrpBasicRules}
 )
 
 // match returns the conditions of the permitted packets.
 func (list *vrpList) match() ([]Condition, error) {
-	read := map[[2]bool]*reader[*listEntry]{
+	read := map[[2]bool]*Reader[*listEntry]{
 		{false, false}: vrpRules4, {false, true}: vrpRules6,
 		{true, false}: vrpBasic4, {true, true}: vrpBasic6,
 	}[[2]bool{list.basic, list.v6}]
 	return permitted(list.lines, "rules", func(l Line) (*listEntry, error) {
 		e := &listEntry{v6: list.v6}
-		return e, read.read(e, l)
+		return e, read.Read(e, l)
 	})
 }
 

@@ -27,11 +27,14 @@ var vrpKinds = form.Readers{
 	"vlan":       readVLANs,
 	"ethertype":  one(readEtherType),
 	"proto":      one(readProtocol),
-	"proto6":     one(readProtocol6),
 	"ports":      readPorts,
-	"address4":   vrpAddressReader(false),
-	"address6":   vrpAddressReader(true),
+	"address":    vrpAddressReader(false),
 }
+
+// vrpKinds6 are those in lists for IPv6.
+var vrpKinds6 = replaced(vrpKinds, form.Readers{
+	"address": vrpAddressReader(true), "proto": conditionKinds6["proto"],
+})
 
 // vrpRate is a rate as written: bit/s, or percent.
 type vrpRate struct {

@@ -85,7 +85,7 @@ set firewall' family inet filter F term u from dscp ef
 set firewall' family inet filter F term u then dscp af11
 set firewall' family inet filter F term v then discard
 `, `
-set firewall' three-color-policer p two-rate committed-information-rate 1m committed-burst-size 15k
+set firewall' three-color-policer p two-rate color-blind committed-information-rate 1m committed-burst-size 15k
 set firewall' three-color-policer p two-rate peak-information-rate 2m peak-burst-size 30k
 set firewall' three-color-policer p action loss-priority high then discard
 set firewall' family any filter F term t then three-color-policer two-rate p

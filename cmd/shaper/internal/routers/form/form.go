@@ -4,6 +4,7 @@
 // Forms are written as in command references:
 //
 //	word          the word, in any case
+//	word~         the word, or its beginning
 //	word:name     the word, kept under the name
 //	<kind:name>   words that the reader of the kind reads, kept under the name; <kind> is <kind:kind>
 //	[x y]         x y, or nothing
@@ -14,7 +15,7 @@ package form
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 )
 
 // Reader reads a value from the first words of words, of which there is at least one. It returns how many it
@@ -70,7 +71,7 @@ func (m *Mismatch) Unwrap() error { return m.Err }
 // Match returns the values of a statement of at most MaxWords words. The error is a *Mismatch.
 func (f *Form) Match(words []string) (Values, error) {
 	m := newMatcher(words)
-	if f.node(m, 0, func(at int) bool {
+	if f.node.match(m, 0, func(at int) bool {
 		if at < len(words) {
 			m.fail(at, nil)
 		}
@@ -81,13 +82,17 @@ func (f *Form) Match(words []string) (Values, error) {
 	return nil, m.far
 }
 
-// Prefix matches the beginning of a statement, and returns the number of its words.
-func (f *Form) Prefix(words []string) (v Values, n int, err error) {
+// Starts reports whether a statement that begins with a word may have the form.
+func (f *Form) Starts(word string) bool { return f.node.starts == nil || f.node.starts(word) }
+
+// Prefix matches the beginning of a statement, and returns the number of its words. far tells which word
+// after it did not match.
+func (f *Form) Prefix(words []string) (v Values, n int, far *Mismatch, err error) {
 	m := newMatcher(words)
-	if !f.node(m, 0, func(at int) bool { n = at; return true }) {
-		return nil, 0, m.far
+	if !f.node.match(m, 0, func(at int) bool { n = at; return true }) {
+		return nil, 0, m.far, m.far
 	}
-	return m.values, n, nil
+	return m.values, n, m.far, nil
 }
 
 // MaxWords is the maximum length of a statement, which bounds the recursion of Match.
@@ -109,7 +114,11 @@ func newMatcher(words []string) *matcher {
 	return m
 }
 
-type node func(m *matcher, at int, next func(at int) bool) bool
+// node is a part of a form.
+type node struct {
+	starts func(word string) bool // whether it may begin with a word; nil: with any, or it may be empty
+	match  func(m *matcher, at int, next func(at int) bool) bool
+}
 
 // fail records a mismatch if none was farther.
 func (m *matcher) fail(at int, err error) {
@@ -121,27 +130,26 @@ func (m *matcher) fail(at int, err error) {
 	}
 }
 
-func word(text string) node {
-	return func(m *matcher, at int, next func(int) bool) bool {
-		if at < len(m.words) && strings.EqualFold(m.words[at], text) {
+// word matches a word.
+func word(is func(string) bool) node {
+	return node{starts: is, match: func(m *matcher, at int, next func(int) bool) bool {
+		if at < len(m.words) && is(m.words[at]) {
 			return next(at + 1)
 		}
 		m.fail(at, nil)
 		return false
-	}
+	}}
 }
 
-func value(name string, read Reader) node {
-	return func(m *matcher, at int, next func(int) bool) bool {
-		if at == len(m.words) {
+// value matches the words that a reader takes. is tells which word may be the first; nil: any.
+func value(name string, is func(string) bool, read Reader) node {
+	return node{starts: is, match: func(m *matcher, at int, next func(int) bool) bool {
+		if at == len(m.words) || is != nil && !is(m.words[at]) {
 			m.fail(at, nil)
 			return false
 		}
 		v, n, err := read(m.words[at:])
 		if err != nil {
-			if err == errOther {
-				err = nil
-			}
 			m.fail(at, err)
 			return false
 		}
@@ -152,48 +160,57 @@ func value(name string, read Reader) node {
 		}
 		m.values = m.values[:before]
 		return false
-	}
+	}}
 }
 
 func sequence(list []node) node {
 	if len(list) == 1 {
 		return list[0]
 	}
-	return func(m *matcher, at int, next func(int) bool) bool {
+	return node{starts: list[0].starts, match: func(m *matcher, at int, next func(int) bool) bool {
 		var from func(i, at int) bool
 		from = func(i, at int) bool {
 			if i == len(list) {
 				return next(at)
 			}
-			return list[i](m, at, func(at int) bool { return from(i+1, at) })
+			return list[i].match(m, at, func(at int) bool { return from(i+1, at) })
 		}
 		return from(0, at)
-	}
+	}}
 }
 
 func either(list []node) node {
 	if len(list) == 1 {
 		return list[0]
 	}
-	return func(m *matcher, at int, next func(int) bool) bool {
+	any := slices.ContainsFunc(list, func(n node) bool { return n.starts == nil })
+	n := node{match: func(m *matcher, at int, next func(int) bool) bool {
 		for _, n := range list {
-			if n(m, at, next) {
+			if n.match(m, at, next) {
 				return true
 			}
 		}
 		return false
+	}}
+	if !any {
+		n.starts = func(word string) bool {
+			return slices.ContainsFunc(list, func(n node) bool { return n.starts(word) })
+		}
 	}
+	return n
 }
 
 func optional(n node) node {
-	return func(m *matcher, at int, next func(int) bool) bool { return n(m, at, next) || next(at) }
+	return node{match: func(m *matcher, at int, next func(int) bool) bool {
+		return n.match(m, at, next) || next(at)
+	}}
 }
 
 func repeated(n node) node {
-	var again node
-	again = func(m *matcher, at int, next func(int) bool) bool {
-		return n(m, at, func(after int) bool {
-			return after > at && again(m, after, next) || next(after)
+	again := node{starts: n.starts}
+	again.match = func(m *matcher, at int, next func(int) bool) bool {
+		return n.match(m, at, func(after int) bool {
+			return after > at && again.match(m, after, next) || next(after)
 		})
 	}
 	return again
@@ -201,7 +218,7 @@ func repeated(n node) node {
 
 // unordered matches any of the nodes in any order, each at most once.
 func unordered(list []node) node {
-	return func(m *matcher, at int, next func(int) bool) bool {
+	return node{match: func(m *matcher, at int, next func(int) bool) bool {
 		used := make([]bool, len(list))
 		var more func(at int) bool
 		more = func(at int) bool {
@@ -210,7 +227,7 @@ func unordered(list []node) node {
 					continue
 				}
 				used[i] = true
-				if n(m, at, func(after int) bool { return after > at && more(after) }) {
+				if n.match(m, at, func(after int) bool { return after > at && more(after) }) {
 					return true
 				}
 				used[i] = false
@@ -218,7 +235,7 @@ func unordered(list []node) node {
 			return next(at)
 		}
 		return more(at)
-	}
+	}}
 }
 
 // Get returns the first value of a name, or nil.

@@ -1,7 +1,6 @@
 package form
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -90,21 +89,19 @@ func (p *parser) value(w string) node {
 	if read == nil {
 		p.fail("kind %s is unknown", kind)
 	}
-	return value(name, read)
+	return value(name, nil, read)
 }
 
 // word reads x, or x:name, which keeps the word under a name.
 func (p *parser) word(w string) node {
 	text, name, named := strings.Cut(w, ":")
-	if !named {
-		return word(w)
+	text, short := strings.CutSuffix(text, "~")
+	is := func(word string) bool {
+		return strings.EqualFold(word, text) ||
+			short && word != "" && len(word) < len(text) && strings.EqualFold(word, text[:len(word)])
 	}
-	return value(name, func(words []string) (any, int, error) {
-		if !strings.EqualFold(words[0], text) {
-			return nil, 0, errOther
-		}
-		return text, 1, nil
-	})
+	if !named {
+		return word(is)
+	}
+	return value(name, is, func([]string) (any, int, error) { return text, 1, nil })
 }
-
-var errOther = errors.New("another word")

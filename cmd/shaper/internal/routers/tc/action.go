@@ -1,11 +1,13 @@
 package tc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -35,29 +37,6 @@ var tcVerdicts = []struct {
 	{"pipe", tcPipe},
 }
 
-// parseVerdict reads a control. tc accepts prefixes.
-func parseVerdict(s string) (verdict, bool) {
-	for _, v := range tcVerdicts {
-		if s != "" && strings.HasPrefix(v.name, s) {
-			return v.verdict, true
-		}
-	}
-	return "", false
-}
-
-// control reads a control if the next word is one. Otherwise it returns the default.
-func (a *tcArgs) control(otherwise verdict) verdict {
-	w := a.peek()
-	if v, ok := parseVerdict(w); ok {
-		a.next()
-		return v
-	}
-	if w == "goto" || w == "jump" || w == "trap" {
-		a.fail("%s cannot be expressed", w)
-	}
-	return otherwise
-}
-
 // tcAction is an action of a filter.
 type tcAction struct {
 	police   *tcPolice
@@ -85,180 +64,116 @@ var checksums = []string{
 	"?empty",
 }
 
-// readActions reads actions.
-func (f *tcFilter) readActions(a *tcArgs, t *tcImport) {
-	for a.more() {
-		w := a.peek()
-		if w == "flowid" || w == "classid" {
-			return
-		}
-		if w == "action" {
-			a.next()
-			continue
-		}
-		if _, ok := parseVerdict(w); ok {
-			f.actions = append(f.actions, tcAction{then: a.control("")})
-			continue
-		}
-		switch a.next(); w {
-		case "gact":
-			f.actions = append(f.actions, tcAction{then: a.control(tcOK)})
-		case "police":
-			f.actions = append(f.actions, a.police(t))
-		case "skbedit":
-			f.skbedit(a)
-		case "pedit":
-			f.pedit(a)
-		case "csum":
-			for slices.Contains(checksums, strings.Trim(a.peek(), "(),")) {
-				a.next()
-			}
-			f.actions = append(f.actions, tcAction{then: a.control(tcOK)})
-		case "mirred":
-			f.mirred(a)
-		case "index", "cookie", "hw_stats":
-			a.next()
-		case "no_percpu", "skip_hw":
-		default:
-			a.fail("action %s cannot be expressed", w)
-		}
-	}
+// actionWords are the actions of a filter. The word action stands before each, except the old police.
+var actionWords = []routers.Statement[*filterRead]{
+	{Form: "action"},
+	{Form: "[gact] <verdict:gact>", Do: (*filterRead).action},
+	{Form: "gact:ok", Do: (*filterRead).action},
+	{Form: "(goto:no | jump:no | trap:no) [<word>...]", Do: (*filterRead).action},
+	{Form: "police:police {index <number:index> | rate <word:rate> | (burst~ | buffer | maxburst) <size:burst>" +
+		" | (mtu | minburst) <size:mtu> | mpu <size:mpu> | overhead~ <u16:overhead> | linklayer~ <word:layer>" +
+		" | peakrate~ <word:peakrate> | avrate <word:avrate> | pkts_rate <number:packets> | pkts_burst <number:pburst>" +
+		" | conform-exceed <exceed> | <verdict:verdict>}", Do: (*filterRead).police},
+	{Form: "skbedit mark <number:mark> [<verdict:then>]", Do: (*filterRead).edit},
+	{Form: "pedit [ex] munge (ip (dsfield | tos) | ip6 traffic_class) set <word:dscp> retain <word:mask> [<verdict:then>]", Do: (*filterRead).edit},
+	{Form: "csum [<checksum>...] [<verdict:gact>]", Do: (*filterRead).action},
+	{Form: "mirred (egress | ingress) redirect [dev] <word:redirect> [<verdict>]", Do: (*filterRead).action},
+	{Form: "mirred (egress | ingress) mirror [dev] <word>", Reason: "mirred mirror cannot be expressed"},
 }
 
-// police reads a police action, up to the first word other than its options.
-func (a *tcArgs) police(t *tcImport) tcAction {
+// action takes an action without parameters.
+func (f *filterRead) action(l routers.Line, v form.Values) error {
+	f.options++
+	a := tcAction{then: tcOK}
+	for _, x := range v {
+		switch x.Name {
+		case "gact":
+			a.then = x.Value.(verdict)
+		case "redirect":
+			a = tcAction{redirect: x.Value.(string)}
+		case "no":
+			return fmt.Errorf("%s cannot be expressed", x.Value)
+		}
+	}
+	f.actions = append(f.actions, a)
+	return nil
+}
+
+// edit takes an action that marks packets. skbedit goes on to the next action unless it says otherwise.
+func (f *filterRead) edit(l routers.Line, v form.Values) error {
+	f.options++
+	a := tcAction{then: tcOK}
+	var mask string
+	for _, x := range v {
+		switch x.Name {
+		case "mark":
+			a.mark = &dataplane.Mark{Field: dataplane.SKBMark, Value: x.Value.(uint32)}
+			a.then = tcPipe
+		case "dscp":
+			n, err := strconv.ParseUint(x.Value.(string), 0, 8)
+			if err != nil || n&3 != 0 {
+				return fmt.Errorf("%s is not a value of the DSCP", x.Value)
+			}
+			a.mark = &dataplane.Mark{Field: dataplane.DSCP, Value: uint32(n) >> 2}
+		case "mask":
+			mask = x.Value.(string)
+		case "then":
+			a.then = x.Value.(verdict)
+		}
+	}
+	if n, err := strconv.ParseUint(mask, 0, 8); mask != "" && (err != nil || n != 0xfc) {
+		return fmt.Errorf("retain %s cannot be expressed: only 0xfc, the DSCP, can", mask)
+	}
+	f.actions = append(f.actions, a)
+	return nil
+}
+
+// police takes a police action.
+func (f *filterRead) police(l routers.Line, v form.Values) (err error) {
+	f.options++
 	p := &tcPolice{conform: tcOK, exceed: tcDrop}
-	for a.more() {
-		w := a.peek()
-		if v, ok := parseVerdict(w); ok && w != "p" {
-			a.next()
-			p.exceed = v
-			continue
-		}
-		name := complete(w,
-			[]string{"index", "burst", "peakrate", "overhead", "linklayer", "pkts_rate", "pkts_burst"})
-		if slices.Contains(
-			[]string{"rate", "mtu", "mpu", "avrate", "conform-exceed", "buffer", "maxburst", "minburst"}, w) {
-			name = w
-		}
-		if name == "" {
-			break
-		}
-		a.next()
-		switch name {
+	for _, x := range v {
+		switch x.Name {
 		case "index":
-			p.index = a.number(32)
+			p.index = x.Value.(uint32)
 		case "rate":
-			p.rate = a.rate(t.link)
-		case "burst", "buffer", "maxburst":
-			p.burstText = a.peek()
-			p.burst = a.size()
-		case "mtu", "minburst":
-			p.mtu = a.size()
+			if p.rate, err = positiveRate(x.Value.(string), f.link); err != nil {
+				return err
+			}
+		case "burst":
+			p.burst, p.burstText = x.Value.(int64), x.Words[0]
+		case "mtu":
+			p.mtu = x.Value.(int64)
 		case "mpu":
-			p.length.mpu = int(a.size())
+			p.length.mpu = int(x.Value.(int64))
 		case "overhead":
-			p.length.overhead = int(a.number(16))
-		case "linklayer":
-			if l := a.next(); l != "ethernet" {
-				p.lost = append(p.lost, "linklayer "+l+": it rounds packets to cells of 53 bytes")
+			p.length.overhead = int(x.Value.(uint32))
+		case "layer":
+			if x.Value != "ethernet" {
+				p.lost = append(p.lost, fmt.Sprintf("linklayer %s: it rounds packets to cells of 53 bytes", x.Value))
 			}
 		case "peakrate":
-			p.lost = append(p.lost,
-				"peakrate "+a.next()+
-					": a packet must conform to two buckets, and takes from none if it does not; no meter does that")
+			p.lost = append(p.lost, fmt.Sprintf(
+				"peakrate %s: a packet must conform to two buckets, and takes from none if it does not; no meter does that",
+				x.Value))
 		case "avrate":
-			p.lost = append(p.lost, "avrate "+a.next()+": it limits a rate estimator")
-		case "pkts_rate":
-			p.packets = int64(a.number(32))
-		case "pkts_burst":
-			p.pburst = int64(a.number(32))
-		case "conform-exceed":
-			a.conformExceed(p)
+			p.lost = append(p.lost, fmt.Sprintf("avrate %s: it limits a rate estimator", x.Value))
+		case "packets":
+			p.packets = int64(x.Value.(uint32))
+		case "pburst":
+			p.pburst = int64(x.Value.(uint32))
+		case "exceed":
+			both := x.Value.([2]verdict)
+			p.exceed, p.conform = both[0], both[1]
+		case "verdict":
+			p.exceed = x.Value.(verdict)
 		}
 	}
 	if p.rate != nil && p.packets > 0 {
-		a.fail("rate and pkts_rate in one police action: tc rejects that")
+		return errors.New("rate and pkts_rate in one police action: tc rejects that")
 	}
-	return tcAction{police: p, then: tcOK}
-}
-
-// conformExceed reads EXCEED/CONFORM, with or without blanks.
-func (a *tcArgs) conformExceed(p *tcPolice) {
-	words := strings.Split(a.next(), "/")
-	if a.peek() == "/" {
-		a.next()
-		words = append(words, a.next())
-	}
-	var ok bool
-	p.exceed, ok = parseVerdict(words[0])
-	if ok && len(words) == 2 {
-		p.conform, ok = parseVerdict(words[1])
-	}
-	if !ok || len(words) > 2 {
-		a.fail("conform-exceed %s is not understood", strings.Join(words, "/"))
-	}
-}
-
-// skbedit reads a skbedit action.
-func (f *tcFilter) skbedit(a *tcArgs) {
-	action := tcAction{}
-	for a.more() && action.then == "" {
-		switch w := a.peek(); w {
-		case "mark":
-			a.next()
-			action.mark = &dataplane.Mark{Field: dataplane.SKBMark, Value: a.number(32)}
-		case "priority", "queue_mapping", "ptype", "inheritdsfield":
-			a.fail("skbedit %s cannot be expressed", w)
-		default:
-			if action.then = a.control(""); action.then == "" {
-				f.actions = append(f.actions, tcAction{mark: action.mark, then: tcPipe})
-				return
-			}
-		}
-	}
-	if action.then == "" {
-		action.then = tcPipe
-	}
-	f.actions = append(f.actions, action)
-}
-
-// pedit reads a pedit action on the DSCP: munge ip dsfield set VALUE retain 0xfc.
-func (f *tcFilter) pedit(a *tcArgs) {
-	if a.peek() == "ex" {
-		a.next()
-	}
-	words := []string{a.next(), a.next(), a.next(), a.next(), a.next(), a.next(), a.next()}
-	if a.err != nil {
-		return
-	}
-	field := strings.Join(words[:4], " ")
-	fields := []string{"munge ip dsfield set", "munge ip tos set", "munge ip6 traffic_class set"}
-	v, err := strconv.ParseUint(words[4], 0, 8)
-	mask, err2 := strconv.ParseUint(words[6], 0, 8)
-	if err != nil || err2 != nil || !slices.Contains(fields, field) || words[5] != "retain" || mask != 0xfc ||
-		v&3 != 0 {
-		a.fail("pedit %s cannot be expressed: only munge ip dsfield set VALUE retain 0xfc can",
-			strings.Join(words, " "))
-		return
-	}
-	mark := &dataplane.Mark{Field: dataplane.DSCP, Value: uint32(v) >> 2}
-	f.actions = append(f.actions, tcAction{mark: mark, then: a.control(tcOK)})
-}
-
-// mirred reads a mirred action.
-func (f *tcFilter) mirred(a *tcArgs) {
-	direction, verb := a.next(), a.next()
-	if a.peek() == "dev" {
-		a.next()
-	}
-	device := a.next()
-	if verb != "redirect" {
-		a.fail("mirred %s %s cannot be expressed", direction, verb)
-		return
-	}
-	a.control("")
-	f.actions = append(f.actions, tcAction{redirect: device})
+	f.actions = append(f.actions, tcAction{police: p, then: tcOK})
+	return nil
 }
 
 // tcOutcome is the result of the actions of a filter for a color.

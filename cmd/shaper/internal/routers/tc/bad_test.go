@@ -48,7 +48,7 @@ func TestTCProblems(t *testing.T) {
 		{filter + "matchall action police rate 10% burst 10k", 3, "--link"},
 		{filter + "matchall action police rate 1mbitt burst 10k", 3, `"1mbitt"`},
 		{filter + "matchall action police rate 7bit burst 10k", 3, "less than a byte"},
-		{filter + "matchall action police rate 1mbit burst", 3, "ends in the middle"},
+		{filter + "matchall action police rate 1mbit burst", 3, "not complete"},
 		{filter + "pref 1 matchall action police rate 1mbit burst 9k conform-exceed continue\n" +
 			"tc filter add dev eth0 parent 1: protocol ip pref 2 matchall action police rate 2mbit burst 9k", 3, "continue"},
 		{htb + "tc filter add dev eth0 parent 1:1 matchall flowid 1:2", 3, "filters of 1:1"},

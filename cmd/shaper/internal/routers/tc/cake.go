@@ -1,8 +1,10 @@
 package tc
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -47,75 +49,93 @@ var cakeTins = []string{"besteffort", "diffserv3", "diffserv4", "diffserv8", "di
 // Words of cake without effect on the fate of packets, or whose effect is lost.
 var (
 	cakePlain = []string{
-		"nowash", "split-gso", "no-split-gso", "noatm", "egress", "no-ack-filter", "via-ethernet",
+		"unlimited", "raw", "wash", "nat", "nonat", "nowash", "split-gso", "no-split-gso", "noatm", "egress",
+		"no-ack-filter", "via-ethernet",
 	}
 	cakeLost = []string{
-		"atm", "ptm", "ingress", "ack-filter", "ack-filter-aggressive", "autorate-ingress", "conservative",
+		"fwmark", "atm", "ptm", "ingress", "ack-filter", "ack-filter-aggressive", "autorate-ingress", "conservative",
 		"ipoa-vcmux", "ipoa-llcsnap", "bridged-vcmux", "bridged-llcsnap", "pppoa-vcmux", "pppoa-llc",
 		"pppoe-vcmux", "pppoe-llcsnap",
 	}
 )
 
-func (q *tcQdisc) cake(option string, a *tcArgs, t *tcImport) bool {
+// cakeOption is an option of cake that was read.
+type cakeOption func(q *qdiscRead) error
+
+// readCake reads an option of cake.
+func readCake(words []string) (any, int, error) {
+	word, n := words[0], 1
+	argument := ""
+	if slices.Contains([]string{"bandwidth", "rtt", "memlimit", "overhead", "mpu", "fwmark"}, word) {
+		if len(words) == 1 {
+			return nil, 0, fmt.Errorf("the value of %s is missing", word)
+		}
+		argument, n = words[1], 2
+	}
+	option := cakeOption(func(q *qdiscRead) error { return q.cake(word, argument) })
+	_, flow := cakeFlows[word]
+	_, rtt := cakeRTTs[word]
+	_, overhead := cakeOverheads[word]
+	if argument == "" && !flow && !rtt && !overhead && !slices.Contains(cakeTins, word) &&
+		!slices.Contains(cakeLost, word) && !slices.Contains(cakePlain, word) {
+		return nil, 0, fmt.Errorf("%q is not understood", word)
+	}
+	return option, n, nil
+}
+
+// cake takes an option of cake.
+func (q *qdiscRead) cake(option, argument string) (err error) {
 	if rtt, ok := cakeRTTs[option]; ok {
-		q.cakeRTT(rtt)
-		return true
+		q.codel = cakeCoDel(rtt)
 	}
 	if o, ok := cakeOverheads[option]; ok {
 		q.length.network = true
 		q.length.overhead += o.overhead
 		q.length.mpu = max(q.length.mpu, o.mpu)
-		if option == "pppoe-ptm" || option == "bridged-ptm" {
-			q.lost = append(q.lost, "the 64b/65b coding of "+option)
+	}
+	if flow, ok := cakeFlows[option]; ok {
+		q.fair, q.isolate = flow, ""
+		if option == tripleIsolate {
+			q.isolate = option
 		}
-		return true
+	}
+	if slices.Contains(cakeTins, option) {
+		q.tins = option
+	}
+	if slices.Contains(cakeLost, option) {
+		q.lost = append(q.lost, strings.TrimSpace(option+" "+argument))
 	}
 	switch option {
 	case "bandwidth":
-		q.rate = a.rate(t.link)
+		q.rate, err = positiveRate(argument, q.link)
 	case "unlimited":
 		q.rate = nil
 	case "rtt":
-		q.cakeRTT(a.time())
+		var rtt time.Duration
+		rtt, err = parseTCTime(argument)
+		q.codel = cakeCoDel(rtt)
 	case "memlimit":
-		q.bytes = a.size()
+		q.bytes, err = parseTCSize(argument)
 	case "overhead":
+		var n int
+		n, err = strconv.Atoi(argument)
 		q.length.network = true
-		q.length.overhead += value(a, strconv.Atoi)
+		q.length.overhead += n
 	case "mpu":
-		q.length.mpu = value(a, strconv.Atoi)
+		q.length.mpu, err = strconv.Atoi(argument)
 	case "raw":
 		q.length = tcLength{stab: q.length.stab}
 	case "wash":
 		q.wash = true
 	case "nat", "nonat":
 		q.nat = option == "nat"
-	case "fwmark":
-		q.lost = append(q.lost, "fwmark "+a.next())
-	default:
-		flow, isFlow := cakeFlows[option]
-		switch {
-		case isFlow:
-			q.fair, q.isolate = flow, ""
-			if option == tripleIsolate {
-				q.isolate = option
-			}
-		case slices.Contains(cakeTins, option):
-			q.tins = option
-		case slices.Contains(cakeLost, option):
-			q.lost = append(q.lost, option)
-		case !slices.Contains(cakePlain, option):
-			return false
-		}
+	case "pppoe-ptm", "bridged-ptm":
+		q.lost = append(q.lost, "the 64b/65b coding of "+option)
 	}
-	return true
+	return err
 }
 
-// cakeRTT sets the interval of CoDel. Its target is a twentieth of it.
-func (q *tcQdisc) cakeRTT(rtt time.Duration) {
-	q.codel = cakeCoDel(rtt)
-}
-
+// cakeCoDel returns the CoDel of an RTT. Its target is a twentieth of it.
 func cakeCoDel(rtt time.Duration) queue.CoDel {
 	return queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
 }

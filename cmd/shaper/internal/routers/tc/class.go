@@ -1,96 +1,107 @@
 package tc
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// class reads a class command after its verb.
-func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
-	k := &tcClass{tcCommand: c, parent: tcRoot}
-	kind := ""
-	for kind == "" && a.more() {
-		switch w := a.next(); w {
-		case "root":
+// classRead is a class that is read.
+type classRead struct {
+	*tcClass
+	link meter.Rate
+	kind string
+}
+
+var classWords = &routers.Reader[*classRead]{Kinds: &kinds, Statements: []routers.Statement[*classRead]{
+	{Form: "root"},
+	{Form: "estimator <word> <word>"},
+	{Form: "parent <handle:parent>", Do: (*classRead).take},
+	{Form: "classid <handle:id>", Do: (*classRead).take},
+	{Form: "htb:kind {rate <word:rate> | ceil <word:ceil> | prio~ <number:prio> | quantum~ <number:quantum>" +
+		" | overhead~ <u16:overhead> | mpu~ <u16:mpu> | linklayer~ <word:layer> | burst~ <word:burst> | buffer <word:burst>" +
+		" | maxburst <word:burst> | cburst~ <word:burst> | cbuffer <word:burst> | cmaxburst <word:burst>" +
+		" | mtu~ <word:burst> | slot~ <word:burst> | pslot~ <word:burst>}", Do: (*classRead).take},
+	{Form: "<foreign> [<word>...]", Do: func(_ *classRead, l routers.Line, _ form.Values) error {
+		return fmt.Errorf("class of kind %q cannot be expressed", l.Words[0])
+	}},
+}}
+
+// take takes the values of a part of the command.
+func (k *classRead) take(l routers.Line, v form.Values) (err error) {
+	for _, x := range v {
+		switch x.Name {
+		case "kind":
+			k.kind = "htb"
 		case "parent":
-			k.parent = a.handle()
-		case "classid":
-			k.id = a.handle()
-		case "estimator":
-			a.next()
-			a.next()
-		default:
-			kind = w
+			k.parent = x.Value.(uint32)
+		case "id":
+			k.id = x.Value.(uint32)
+		case "rate":
+			k.rate, err = positiveRate(x.Value.(string), k.link)
+		case "ceil":
+			k.ceil, err = positiveRate(x.Value.(string), k.link)
+		case "prio":
+			k.prio = min(x.Value.(uint32), 7) // TC_HTB_NUMPRIO
+		case "quantum":
+			k.quantum = x.Value.(uint32)
+		case "overhead":
+			k.length.overhead = int(x.Value.(uint32))
+		case "mpu":
+			k.length.mpu = int(x.Value.(uint32))
+		case "layer":
+			if !strings.HasPrefix("ethernet", x.Value.(string)) {
+				err = fmt.Errorf("linklayer %s rounds packets to cells of 53 bytes", x.Value)
+			}
+		case "burst":
+			k.burst = strings.TrimPrefix(k.burst+" "+l.Words[x.At-1]+" "+x.Value.(string), " ")
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if verb == "delete" {
-		d.classes = slices.DeleteFunc(d.classes, func(o *tcClass) bool { return o.id == k.id })
-		return
-	}
+	return nil
+}
+
+// class reads a class command after its verb.
+func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, words routers.Line) error {
+	k := &classRead{tcClass: &tcClass{tcCommand: c, parent: tcRoot}, link: t.link}
+	err := classWords.ReadEach(k, words)
+	i := slices.IndexFunc(d.classes, func(o *tcClass) bool { return o.id == k.id })
 	switch {
-	case a.err != nil:
-		return
-	case kind != "htb":
-		a.fail("class of kind %q cannot be expressed", kind)
-		return
+	case err != nil:
+		return err
+	case verb == "delete":
+		if i >= 0 {
+			d.classes = slices.Delete(d.classes, i, i+1)
+		}
+		return nil
+	case k.kind == "":
+		return errors.New("the kind of the class is missing")
 	case k.id&0xffff == 0:
-		a.fail("classid is missing")
-		return
+		return errors.New("classid is missing")
+	case k.rate == nil:
+		return errors.New("rate is missing")
+	case i >= 0 && verb == "add":
+		return fmt.Errorf("the class exists, from line %d", d.classes[i].Number)
 	}
-	k.options(a, t)
-	if a.err != nil {
-		return
+	if k.ceil == nil {
+		k.ceil = k.rate
 	}
 	if k.parent&0xffff == 0 {
 		k.parent = tcRoot // the qdisc itself
 	}
-	if i := slices.IndexFunc(d.classes, func(o *tcClass) bool { return o.id == k.id }); i >= 0 {
-		if verb == "add" {
-			a.fail("the class exists, from line %d", d.classes[i].Number)
-			return
-		}
-		d.classes[i] = k
-		return
+	if i >= 0 {
+		d.classes[i] = k.tcClass
+	} else {
+		d.classes = append(d.classes, k.tcClass)
 	}
-	d.classes = append(d.classes, k)
-}
-
-// options reads the options of a class of htb.
-func (k *tcClass) options(a *tcArgs, t *tcImport) {
-	for a.more() {
-		w := a.next()
-		switch {
-		case w == "rate":
-			k.rate = a.rate(t.link)
-		case w == "ceil":
-			k.ceil = a.rate(t.link)
-		case complete(w, []string{"prio"}) != "":
-			k.prio = min(a.number(32), 7) // TC_HTB_NUMPRIO
-		case complete(w, []string{"quantum"}) != "":
-			k.quantum = a.number(32)
-		case complete(w, []string{"overhead"}) != "":
-			k.length.overhead = int(a.number(16))
-		case complete(w, []string{"mpu"}) != "":
-			k.length.mpu = int(a.number(16))
-		case complete(w, []string{"linklayer"}) != "":
-			if l := a.next(); !strings.HasPrefix("ethernet", l) {
-				a.fail("linklayer %s rounds packets to cells of 53 bytes", l)
-			}
-		case complete(w, []string{"burst", "cburst"}) != "", w == "buffer", w == "cbuffer", w == "maxburst",
-			w == "cmaxburst":
-			k.burst = strings.TrimPrefix(k.burst+" "+w+" "+a.next(), " ")
-		case complete(w, []string{"mtu", "slot", "pslot"}) != "":
-			k.burst = strings.TrimPrefix(k.burst+" "+w+" "+a.next(), " ")
-		default:
-			a.unknown(w)
-		}
-	}
-	switch {
-	case k.rate == nil:
-		a.fail("rate is missing")
-	case k.ceil == nil:
-		k.ceil = k.rate
-	}
+	return nil
 }
 
 // index fills the maps of classes, which do not change any more.

@@ -100,7 +100,8 @@ func (x *tcExport) seesLength(m *dataplane.Match, vlan bool) bool {
 			return false
 		}
 	}
-	return slices.Equal(m.EtherType, one(etherIPv4)) && !vlan && len(m.SPort)+len(m.DPort)+len(m.Mark) == 0 &&
+	return slices.Equal(m.EtherType, single(etherIPv4)) && !vlan &&
+		len(m.SPort)+len(m.DPort)+len(m.Mark) == 0 &&
 		x.rule.Base != dataplane.L1 && x.rule.MPU == 0
 }
 

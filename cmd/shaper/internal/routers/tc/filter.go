@@ -2,6 +2,7 @@ package tc
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -9,7 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // firstPref is the priority given by the kernel to the first filter without one. Later ones get the
@@ -17,71 +21,110 @@ import (
 // net/sched/cls_api.c).
 const firstPref = 0xc000
 
-// filter reads a filter command after its verb.
-func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
-	f := &tcFilter{tcCommand: c, parent: tcRoot}
-	protocol, handle, kind := uint32(etherAll), "", ""
-	for kind == "" && a.more() {
-		w := a.next()
-		switch {
-		case w == "root":
+// filterRead is a filter that is read.
+type filterRead struct {
+	*tcFilter
+	link     meter.Rate
+	kind     string
+	handle   string // of fw, or of a single filter
+	inner    uint32 // EtherType behind a VLAN tag; 0: not compared
+	options  int    // parts behind the kind
+	h, next  tcHeader
+	compared bool   // it has a match
+	family   uint32 // EtherType of the header that it compares
+}
+
+// filterWords are the parts of a filter command.
+var filterWords = &routers.Reader[*filterRead]{
+	Kinds: &kinds, Statements: slices.Concat(filterOptions, u32Words, actionWords),
+}
+
+// filterOptions are the parts without the matches of u32 and the actions.
+var filterOptions = []routers.Statement[*filterRead]{
+	{Form: "estimator <word> <word>"},
+	{Form: "(skip_hw | verbose | no_percpu)"},
+	{Form: "(index | cookie | hw_stats) <word>"},
+	{Form: "(preference~ | priority~) <u16:pref>", Do: (*filterRead).take},
+	{Form: "protocol~ <protocol>", Do: (*filterRead).take},
+	{Form: "(root:root | ingress:ingress | egress:egress)", Do: (*filterRead).take},
+	{Form: "parent <handle:parent>", Do: (*filterRead).take},
+	{Form: "handle <word:handle>", Do: (*filterRead).take},
+	{Form: "chain~ <number:chain>", Do: (*filterRead).take},
+	{Form: "(u32:kind | flower:kind | matchall:kind | basic:kind | fw:kind)", Do: (*filterRead).take},
+	{Form: "(flowid | classid~) <handle:class>", Do: (*filterRead).take},
+	{Form: "<foreign:foreign> [<word>...]", Do: (*filterRead).take},
+	{Form: "skip_sw", Reason: "skip_sw: only hardware would see it"},
+	{Form: "vlan_ethtype <protocol:vlan_ethtype>", Do: (*filterRead).flower},
+	{Form: "vlan_id <u12:vlan>", Do: (*filterRead).flower},
+	{Form: "vlan_prio <u3:pcp>", Do: (*filterRead).flower},
+	{Form: "ip_proto <ipproto:proto>", Do: (*filterRead).flower},
+	{Form: "ip_tos <word:tos>", Do: (*filterRead).flower},
+	{Form: "src_ip <prefix:src>", Do: (*filterRead).flower},
+	{Form: "dst_ip <prefix:dst>", Do: (*filterRead).flower},
+	{Form: "src_port <ports:sport>", Do: (*filterRead).flower},
+	{Form: "dst_port <ports:dport>", Do: (*filterRead).flower},
+}
+
+// take takes the values of a part of the command.
+func (f *filterRead) take(l routers.Line, v form.Values) error {
+	if f.kind != "" {
+		f.options++
+	}
+	for _, x := range v {
+		switch x.Name {
+		case "pref":
+			f.pref = x.Value.(uint32)
+		case "protocol":
+			f.protocol = x.Value.(uint32)
+		case "root":
 			f.parent = tcRoot
-		case w == "ingress":
+		case "ingress":
 			f.parent = tcClsactIn
-		case w == "egress":
+		case "egress":
 			f.parent = tcClsactOut
-		case w == "parent":
-			f.parent = a.handle()
-		case w == "handle":
-			handle = a.next()
-		case complete(w, []string{"preference", "priority"}) != "" && w != "p":
-			f.pref = a.number(16)
-		case complete(w, []string{"protocol"}) != "":
-			protocol = value(a, parseTCProtocol)
-		case complete(w, []string{"chain"}) != "":
-			if n := a.number(32); n != 0 {
-				a.fail("chain %d: chains of filters cannot be expressed", n)
+		case "parent":
+			f.parent = x.Value.(uint32)
+		case "handle":
+			f.handle = x.Value.(string)
+		case "class":
+			f.class = x.Value.(uint32)
+		case "kind":
+			f.kind = x.Value.(string)
+		case "chain":
+			if n := x.Value.(uint32); n != 0 {
+				return fmt.Errorf("chain %d: chains of filters cannot be expressed", n)
 			}
-		case complete(w, []string{"estimator"}) != "":
-			a.next()
-			a.next()
-		default:
-			kind = w
+		case "foreign":
+			what := "filter"
+			if f.kind != "" {
+				what = "action"
+			}
+			return fmt.Errorf("%s %s cannot be expressed", what, l.Words[0])
 		}
 	}
+	return nil
+}
+
+// filter reads a filter command after its verb.
+func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.Line) error {
+	f := &filterRead{tcFilter: &tcFilter{tcCommand: c, parent: tcRoot, protocol: etherAll}, link: t.link}
+	err := filterWords.ReadEach(f, words)
 	if f.parent&majorMask == ingressHandle && f.parent != tcRoot && f.parent != tcClsactOut {
 		f.parent = tcClsactIn // ffff: and, of the qdisc ingress, any ffff:x (ingress_tcf_block)
 	}
-	if verb == "delete" {
-		d.deleteFilters(f, a)
-		return
-	}
-	if other := d.otherProtocol(f, protocol); other != nil {
+	other := d.otherProtocol(f.tcFilter, f.protocol)
+	switch {
+	case verb == "delete" && err == nil:
+		return d.deleteFilters(f)
+	case other != nil && verb != "delete":
 		d.note(c.Line, "tc rejects it, and it has no effect: the filters of its priority have another protocol, from line %d",
 			other.Number)
-		return
+		return nil
+	case err == nil:
+		err = f.complete()
 	}
-	f.protocol = protocol
-	switch kind {
-	case "u32":
-		f.u32(a, protocol, t)
-	case "flower":
-		f.flower(a, protocol, t)
-	case "matchall", "basic", "fw":
-		if kind == "fw" {
-			f.fw(handle, a)
-		}
-		for a.more() {
-			f.common(a.next(), a, t)
-		}
-		matchProtocol(&f.match, protocol)
-	case "":
-		a.fail("the kind of the filter is missing")
-	default:
-		a.fail("filter %s cannot be expressed", kind)
-	}
-	if a.err != nil {
-		return
+	if err != nil {
+		return err
 	}
 	if f.pref == 0 {
 		f.pref = firstPref
@@ -91,7 +134,33 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
 			}
 		}
 	}
-	d.filters = append(d.filters, f)
+	d.filters = append(d.filters, f.tcFilter)
+	return nil
+}
+
+// complete converts what was read to a match.
+func (f *filterRead) complete() error {
+	protocol := f.protocol
+	switch f.kind {
+	case "":
+		return errors.New("the kind of the filter is missing")
+	case "u32":
+		return f.u32()
+	case "fw":
+		if err := f.fw(); err != nil {
+			return err
+		}
+	case "flower":
+		if protocol == etherVLAN {
+			matchProtocol(&f.match, protocol)
+			if f.inner == 0 {
+				return nil
+			}
+			protocol = f.inner
+		}
+	}
+	matchProtocol(&f.match, protocol)
+	return nil
 }
 
 // otherProtocol returns a filter of the same parent and priority whose protocol is another one, or nil.
@@ -105,42 +174,26 @@ func (d *tcDevice) otherProtocol(f *tcFilter, protocol uint32) *tcFilter {
 }
 
 // deleteFilters handles tc filter del of all filters of a parent, or of those with a priority.
-func (d *tcDevice) deleteFilters(f *tcFilter, a *tcArgs) {
-	if len(a.words) > 0 && len(d.filters) > 0 {
-		a.fail("the deletion of a single filter is not understood")
-		return
+func (d *tcDevice) deleteFilters(f *filterRead) error {
+	if (f.options > 0 || f.handle != "" || f.compared) && len(d.filters) > 0 {
+		return errors.New("the deletion of a single filter is not understood")
 	}
 	d.filters = slices.DeleteFunc(d.filters, func(o *tcFilter) bool {
 		return o.parent == f.parent && (f.pref == 0 || o.pref == f.pref)
 	})
-}
-
-// common reads an option common to all kinds of filters.
-func (f *tcFilter) common(w string, a *tcArgs, t *tcImport) {
-	switch {
-	case complete(w, []string{"classid"}) != "", complete(w, []string{"flowid"}) != "" && len(w) > 1:
-		f.class = a.handle()
-	case w == "action":
-		f.readActions(a, t)
-	case w == "police":
-		f.actions = append(f.actions, a.police(t))
-	case w == "skip_hw", w == "verbose":
-	case w == "skip_sw":
-		a.fail("skip_sw: only hardware would see it")
-	default:
-		a.unknown(w)
-	}
+	return nil
 }
 
 // fw reads the handle of a fw filter: a mark, with an optional mask.
-func (f *tcFilter) fw(handle string, a *tcArgs) {
-	number, mask, masked := strings.Cut(handle, "/")
+func (f *filterRead) fw() error {
+	number, mask, masked := strings.Cut(f.handle, "/")
 	v, err := parseTCNumber(number, 32)
-	a.check(err)
 	m := uint32(1<<32 - 1)
-	if masked {
+	if masked && err == nil {
 		m, err = parseTCNumber(mask, 32)
-		a.check(err)
+	}
+	if err != nil {
+		return err
 	}
 	r, ok := maskRange(v, m, 32)
 	if low := bits.TrailingZeros32(^m); !ok && m == 1<<low-1 { // the low bits of the mark
@@ -148,50 +201,44 @@ func (f *tcFilter) fw(handle string, a *tcArgs) {
 		r, ok = dataplane.Range{First: uint64(v & m), Last: uint64(v & m)}, true
 	}
 	if !ok {
-		a.fail("handle %s is not a range of marks", handle)
+		return fmt.Errorf("handle %s is not a range of marks", f.handle)
 	}
 	f.match.Mark = []dataplane.Range{r}
+	return nil
 }
 
-// flower reads the options of a flower filter.
-func (f *tcFilter) flower(a *tcArgs, protocol uint32, t *tcImport) {
-	m, inner := &f.match, protocol
-	for a.more() {
-		switch w := a.next(); w {
-		case "vlan_id":
-			m.VLAN = one(a.number(12))
-		case "vlan_prio":
-			m.PCP = one(a.number(3))
-		case "vlan_ethtype":
-			inner = value(a, parseTCProtocol)
-		case "ip_proto":
-			m.Proto = one(value(a, parseIPProto))
-		case "ip_tos":
-			m.DSCP = append(m.DSCP, a.dscp(f))
-		case "src_ip":
-			m.Src = a.prefixes()
-		case "dst_ip":
-			m.Dst = a.prefixes()
-		case "src_port":
-			m.SPort = []dataplane.Range{value(a, parseTCPorts)}
-		case "dst_port":
-			m.DPort = []dataplane.Range{value(a, parseTCPorts)}
-		default:
-			f.common(w, a, t)
-		}
+// flower takes an option of a flower filter.
+func (f *filterRead) flower(l routers.Line, v form.Values) error {
+	if f.kind != "flower" {
+		return fmt.Errorf("%q is not understood", l.Words[0])
 	}
-	if protocol == etherVLAN {
-		matchProtocol(m, protocol)
-		if inner == protocol {
-			return
-		}
+	f.options++
+	m := &f.match
+	switch value := v[0].Value; v[0].Name {
+	case "vlan_ethtype":
+		f.inner = value.(uint32)
+	case "vlan":
+		m.VLAN = single(value.(uint32))
+	case "pcp":
+		m.PCP = single(value.(uint32))
+	case "proto":
+		m.Proto = single(value.(uint32))
+	case "tos":
+		return f.tos(value.(string))
+	case "src":
+		m.Src = prefixes(value.(netip.Prefix))
+	case "dst":
+		m.Dst = prefixes(value.(netip.Prefix))
+	case "sport":
+		m.SPort = []dataplane.Range{value.(dataplane.Range)}
+	case "dport":
+		m.DPort = []dataplane.Range{value.(dataplane.Range)}
 	}
-	matchProtocol(m, inner)
+	return nil
 }
 
-// dscp reads ip_tos of flower: a decimal number, or else hexadecimal; its mask is hexadecimal.
-func (a *tcArgs) dscp(f *tcFilter) (r dataplane.Range) {
-	w := a.next()
+// tos reads ip_tos of flower: a decimal number, or else hexadecimal; its mask is hexadecimal.
+func (f *filterRead) tos(w string) error {
 	text, mask, masked := strings.Cut(w, "/")
 	v, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
@@ -204,20 +251,22 @@ func (a *tcArgs) dscp(f *tcFilter) (r dataplane.Range) {
 	r, ok := maskRange(uint32(v)>>2, uint32(m)>>2, 6)
 	switch {
 	case err != nil || !ok:
-		a.fail("ip_tos %s is not understood", w)
+		return fmt.Errorf("ip_tos %s is not understood", w)
 	case m&3 == 3 && v&3 == 0:
 		f.notes = append(f.notes, ecnNote)
 	case m&3 != 0:
-		a.fail("ip_tos %s compares the ECN bits too: write ip_tos %s/0xfc", w, text)
+		return fmt.Errorf("ip_tos %s compares the ECN bits too: write ip_tos %s/0xfc", w, text)
 	}
-	return r
+	f.match.DSCP = append(f.match.DSCP, r)
+	return nil
 }
 
-func (a *tcArgs) prefixes() (list []netip.Prefix) {
-	if p := value(a, parseTCPrefix); p.IsValid() && p.Bits() > 0 {
-		list = append(list, p)
+// prefixes returns a list of a prefix, or nil for all addresses.
+func prefixes(p netip.Prefix) []netip.Prefix {
+	if p.Bits() == 0 {
+		return nil
 	}
-	return list
+	return []netip.Prefix{p}
 }
 
 // parseTCPorts reads a port, or a range.

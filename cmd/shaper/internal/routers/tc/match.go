@@ -1,15 +1,16 @@
 package tc
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -33,12 +34,12 @@ func parseTCProtocol(s string) (uint32, error) {
 	return parseTCNumber(s, 16)
 }
 
-var (
-	anyLength = []dataplane.Range{{First: 0, Last: math.MaxUint32}} // matches every packet
-	one       = func(v uint32) []dataplane.Range {
-		return []dataplane.Range{{First: uint64(v), Last: uint64(v)}}
-	}
-)
+// anyLength matches every packet.
+var anyLength = []dataplane.Range{{First: 0, Last: math.MaxUint32}}
+
+func single(v uint32) []dataplane.Range {
+	return []dataplane.Range{{First: uint64(v), Last: uint64(v)}}
+}
 
 // matchProtocol restricts a match to the packets of a protocol.
 func matchProtocol(m *dataplane.Match, protocol uint32) {
@@ -52,7 +53,7 @@ func matchProtocol(m *dataplane.Match, protocol uint32) {
 			m.VLAN = []dataplane.Range{{First: 0, Last: 4095}}
 		}
 	default:
-		m.EtherType = one(protocol)
+		m.EtherType = single(protocol)
 	}
 	routers.Plain(m)
 }
@@ -201,49 +202,25 @@ func (h *tcHeader) match(f *tcFilter, next *tcHeader, protocol uint32) error {
 	return nil
 }
 
-// u32 reads the options of a u32 filter.
-func (f *tcFilter) u32(a *tcArgs, protocol uint32, t *tcImport) {
-	var h, next tcHeader
-	compared, family := false, protocol
-	for a.more() {
-		w := a.next()
-		switch {
-		case complete(w, []string{"match"}) != "":
-			compared = true
-			p := a.selector(f, &h, &next)
-			if p != 0 && protocol == etherAll {
-				family = p
-			}
-			if p != 0 && p != family {
-				a.fail("match of another protocol than that of the filter")
-			}
-		case w == "ht", w == "link", w == "hashkey", w == "divisor", w == "sample", w == "offset",
-			w == "order" && a.peek() == "":
-			a.fail("%s: hash tables cannot be expressed", w)
-		case w == "order":
-			a.next()
-		default:
-			f.common(w, a, t)
-		}
+// u32 converts the comparisons of a u32 filter.
+func (f *filterRead) u32() error {
+	if !f.compared {
+		return errors.New("it has no match, so it matches nothing")
 	}
-	if a.err != nil {
-		return
+	family := f.protocol
+	switch {
+	case f.h.mask == [64]byte{} && f.next.mask == [64]byte{}: // it compares nothing
+	case f.family == 0 || f.family == f.protocol:
+	case f.protocol != etherAll:
+		return errors.New("match of another protocol than that of the filter")
+	default:
+		family = f.family
 	}
-	if !compared {
-		a.fail("it has no match, so it matches nothing")
-		return
+	if err := f.h.match(f.tcFilter, &f.next, family); err != nil {
+		return err
 	}
-	if h.mask == [64]byte{} && next.mask == [64]byte{} {
-		family = protocol // it compares nothing
-	}
-	if err := h.match(f, &next, family); err != nil {
-		a.fail("%w", err)
-		return
-	}
-	if protocol == etherAll && family != etherAll {
-		protocol = family
-	}
-	matchProtocol(&f.match, protocol)
+	matchProtocol(&f.match, family)
+	return nil
 }
 
 // tcFields are fields of headers by the names of u32: offset and size in bytes.
@@ -259,96 +236,97 @@ var tcFields = map[string]map[string][2]int{
 	"icmp": {"type": {0, 1}, "code": {1, 1}},
 }
 
-// selector reads a match of u32, and returns its presumed protocol, or 0.
-func (a *tcArgs) selector(f *tcFilter, h, next *tcHeader) (protocol uint32) {
-	kind := a.next()
-	to, at, size := h, 0, 0
-	switch kind {
-	case "u32", "u16", "u8":
-		size = map[string]int{"u32": 4, "u16": 2, "u8": 1}[kind]
-	case "mark":
-		v, mask := a.number(32), a.number(32)
-		r, ok := maskRange(v, mask, 32)
+// parseField reads the name of a field in any header.
+func parseField(s string) (string, error) {
+	for _, fields := range tcFields {
+		if _, ok := fields[s]; ok {
+			return s, nil
+		}
+	}
+	return "", fmt.Errorf("match of %s cannot be expressed", s)
+}
+
+// u32Words are the options of a u32 filter.
+var u32Words = []routers.Statement[*filterRead]{
+	{Form: "match~ (u32:size | u16:size | u8:size) <number:value> <hex:mask> [at <offset>]", Do: (*filterRead).selector},
+	{Form: "match~ mark <number:mark> <number:mask>", Do: (*filterRead).selector},
+	{Form: "match~ (ip:header | ip6:header) (src:side | dst:side) <prefix>", Do: (*filterRead).selector},
+	{Form: "match~ ip6:header priority:field <u8:value> <hex:mask>", Do: (*filterRead).selector},
+	{Form: "match~ (ip:header | ip6:header | tcp:header | udp:header | icmp:header) <field> <number:value> <hex:mask>" +
+		" [at <offset>]", Do: (*filterRead).selector},
+	{Form: "(ht:hash | link:hash | hashkey:hash | divisor:hash | sample:hash | offset:hash) [<word>...]", Do: func(_ *filterRead, l routers.Line, _ form.Values) error {
+		return fmt.Errorf("%s: hash tables cannot be expressed", l.Words[0])
+	}},
+	{Form: "order <number>"},
+}
+
+// selector takes a match of u32.
+func (f *filterRead) selector(l routers.Line, v form.Values) (err error) {
+	if f.kind != "u32" {
+		return fmt.Errorf("%q is not understood", l.Words[0])
+	}
+	f.compared = true
+	text := func(name string) string { s, _ := v.Get(name).(string); return s }
+	n := func(name string) uint32 { n, _ := v.Get(name).(uint32); return n }
+	header := text("header")
+	if family := map[string]uint32{"ip": etherIPv4, "ip6": etherIPv6}[header]; family != 0 {
+		if f.family != 0 && f.family != family {
+			return errors.New("match of another protocol than that of the filter")
+		}
+		f.family = family
+	}
+	switch {
+	case v.Has("mark"):
+		r, ok := maskRange(n("mark"), n("mask"), 32)
 		if !ok {
-			a.fail("mark %#x with mask %#x is not a range", v, mask)
+			return fmt.Errorf("mark %#x with mask %#x is not a range", n("mark"), n("mask"))
 		}
 		f.match.Mark = []dataplane.Range{r}
-		return 0
-	case "ip", "ip6", "tcp", "udp", "icmp":
-		protocol = map[string]uint32{"ip": etherIPv4, "ip6": etherIPv6}[kind]
-		name := a.next()
-		if protocol != 0 && (name == "src" || name == "dst") {
-			a.prefix(h, kind, name)
-			return protocol
-		}
-		if kind == "ip6" && name == "priority" {
-			v, mask := a.number(8), a.hex(8)
-			a.check(h.set(0, 4, v<<20, mask<<20))
-			return protocol
-		}
-		where, ok := tcFields[kind][name]
-		if !ok {
-			a.fail("match %s %s cannot be expressed", kind, name)
-			return protocol
-		}
-		at, size = where[0], where[1]
-		if protocol == 0 {
-			to = next
-		}
-	default:
-		a.fail("match %s cannot be expressed", kind)
-		return 0
+		return nil
+	case v.Has("prefix"):
+		return f.h.setPrefix(v.Get("prefix").(netip.Prefix), header, text("side"))
+	case text("field") == "priority":
+		return f.h.set(0, 4, n("value")<<20, n("mask")<<20)
 	}
-	v, mask := a.number(8*size), a.hex(8*size)
-	if a.peek() == "at" {
-		a.next()
-		w := a.next()
-		if w == "nexthdr+" {
-			w += a.next()
+	where := [2]int{0, map[string]int{"u32": 4, "u16": 2, "u8": 1}[text("size")]}
+	to := &f.h
+	if header != "" {
+		var ok bool
+		if where, ok = tcFields[header][text("field")]; !ok {
+			return fmt.Errorf("match %s %s cannot be expressed", header, text("field"))
 		}
-		offset, isNext := strings.CutPrefix(w, "nexthdr+")
-		if to = h; isNext {
-			to = next
+		if header != "ip" && header != "ip6" {
+			to = &f.next
 		}
-		n, err := strconv.ParseInt(offset, 0, 16)
-		a.check(err)
-		at = int(n)
 	}
-	if size == 2 && at%2 != 0 {
-		a.fail("at %d is odd", at)
+	if p, ok := v.Get("offset").(place); ok {
+		where[0] = p.at
+		if to = &f.h; p.next {
+			to = &f.next
+		}
 	}
-	a.check(to.set(at, size, v, mask))
-	return protocol
+	if width := 8 * where[1]; uint64(n("value")|n("mask")) >= 1<<width {
+		return fmt.Errorf("%q has values above %d bits", l.Text(), width)
+	}
+	if where[1] == 2 && where[0]%2 != 0 {
+		return fmt.Errorf("at %d is odd", where[0])
+	}
+	return to.set(where[0], where[1], n("value"), n("mask"))
 }
 
-func (a *tcArgs) check(err error) {
-	if err != nil {
-		a.fail("%w", err)
-	}
-}
-
-// hex reads a hexadecimal mask, with or without 0x.
-func (a *tcArgs) hex(width int) uint32 {
-	return value(a, func(s string) (uint32, error) {
-		return parseTCNumber("0x"+strings.TrimPrefix(s, "0x"), width)
-	})
-}
-
-// prefix reads an address of a u32 match.
-func (a *tcArgs) prefix(h *tcHeader, kind, name string) {
-	p := value(a, parseTCPrefix)
-	if !p.IsValid() {
-		return
-	}
-	start := map[string]map[string]int{"ip": {"src": 12, "dst": 16}, "ip6": {"src": 8, "dst": 24}}[kind][name]
-	if p.Addr().Is4() != (kind == "ip") && p.Bits() > 0 {
-		a.fail("match %s %s with %v", kind, name, p)
-		return
+// setPrefix adds a comparison of an address.
+func (h *tcHeader) setPrefix(p netip.Prefix, header, side string) error {
+	start := map[string]map[string]int{"ip": {"src": 12, "dst": 16}, "ip6": {"src": 8, "dst": 24}}[header][side]
+	if p.Addr().Is4() != (header == "ip") && p.Bits() > 0 {
+		return fmt.Errorf("match %s %s with %v", header, side, p)
 	}
 	for i, b := range p.Addr().AsSlice() {
 		n := min(max(p.Bits()-8*i, 0), 8)
-		a.check(h.set(start+i, 1, uint32(b), 0xff<<(8-n)&0xff))
+		if err := h.set(start+i, 1, uint32(b), 0xff<<(8-n)&0xff); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // parseTCPrefix reads an address with an optional length, or any.

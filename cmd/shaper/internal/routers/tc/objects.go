@@ -1,6 +1,8 @@
 package tc
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -151,9 +153,7 @@ func (t *tcImport) command(c tcCommand) {
 		return
 	}
 	if limits := strings.Join(words, " "); !isTC && otherLimits().MatchString(limits) {
-		t.Problems = append(t.Problems, routers.Problem{
-			Line: c.Number, Text: c.Text(), Reason: "it limits or classifies packets outside of tc, and is not imported",
-		})
+		t.Outside(c.Line, "it limits or classifies packets outside of tc, and is not imported")
 		return
 	}
 	object, verb := complete(words[0], tcObjects), complete(words[1], tcVerbs)
@@ -171,23 +171,24 @@ func (t *tcImport) command(c tcCommand) {
 		t.Skip(c.Line)
 		return
 	}
-	a := &tcArgs{words: words[2:]}
-	d := t.device(a.device(), c.Number)
+	line := routers.Line{Number: c.Number, Words: words[2:]}
+	name, err := cutDevice(&line)
+	d := t.device(cmp.Or(name, "-"), c.Number)
 	switch {
 	case c.block > 0 && verb != "delete":
-		d.cannot(c.Line,
+		err = fmt.Errorf(
 			"it is in a loop, condition or function that begins in line %d, which is not evaluated: write it without, or import the interface itself",
 			c.block)
-		return
+	case err != nil:
 	case object == "qdisc":
-		t.qdisc(d, c, verb, a)
+		err = t.qdisc(d, c, verb, line)
 	case object == "class":
-		t.class(d, c, verb, a)
+		err = t.class(d, c, verb, line)
 	default:
-		t.filter(d, c, verb, a)
+		err = t.filter(d, c, verb, line)
 	}
-	if a.err != nil {
-		d.cannot(c.Line, "%v", a.err)
+	if err != nil {
+		d.cannot(c.Line, "%v", err)
 	}
 }
 
@@ -224,85 +225,17 @@ func (t *tcImport) ipLink(words []string) bool {
 	return err == nil
 }
 
-// tcArgs reads the words of a command.
-type tcArgs struct {
-	words []string
-	err   error // the first one; later words are not read
-}
-
-func (a *tcArgs) more() bool { return a.err == nil && len(a.words) > 0 }
-
-func (a *tcArgs) fail(format string, args ...any) {
-	if a.err == nil {
-		a.err = fmt.Errorf(format, args...)
-	}
-}
-
-// next returns the next word.
-func (a *tcArgs) next() string {
-	if !a.more() {
-		a.fail("it ends in the middle")
-		return ""
-	}
-	w := a.words[0]
-	a.words = a.words[1:]
-	return w
-}
-
-// peek returns the next word without reading it.
-func (a *tcArgs) peek() string {
-	if !a.more() {
-		return ""
-	}
-	return a.words[0]
-}
-
-// unknown fails for an option.
-func (a *tcArgs) unknown(option string) { a.fail("%q is not understood", option) }
-
-func value[T any](a *tcArgs, parse func(string) (T, error)) (v T) {
-	w := a.next()
-	if a.err == nil {
-		v, a.err = parse(w)
-	}
-	return v
-}
-
-func (a *tcArgs) size() int64                  { return value(a, parseTCSize) }
-func (a *tcArgs) time() time.Duration          { return value(a, parseTCTime) }
-func (a *tcArgs) handle() uint32               { return value(a, parseTCHandle) }
-func (a *tcArgs) rate(link meter.Rate) *tcRate { return a.positive(a.next(), link) }
-
-func (a *tcArgs) number(bits int) uint32 {
-	return value(a, func(s string) (uint32, error) { return parseTCNumber(s, bits) })
-}
-
-func (a *tcArgs) positive(s string, link meter.Rate) *tcRate {
-	if a.err != nil {
-		return &tcRate{}
-	}
-	r, err := parseTCRate(s, link)
-	if err == nil && r.bytes == 0 {
-		err = fmt.Errorf("rate %s is less than a byte per second", s)
-	}
-	if err != nil {
-		a.fail("%w", err)
-	}
-	return &r
-}
-
-// device cuts dev NAME, or block NUMBER, from the words and returns the name.
-func (a *tcArgs) device() string {
-	for i := 0; i+1 < len(a.words); i++ {
-		if w := a.words[i]; w == "dev" || w == "block" {
-			name := a.words[i+1]
+// cutDevice cuts dev NAME, or block NUMBER, from a command and returns the name.
+func cutDevice(l *routers.Line) (name string, err error) {
+	for i := 0; i+1 < len(l.Words); i++ {
+		if w := l.Words[i]; w == "dev" || w == "block" {
+			name = l.Words[i+1]
 			if w == "block" {
 				name = "block " + name
 			}
-			a.words = slices.Concat(a.words[:i], a.words[i+2:])
-			return name
+			l.Words = slices.Concat(l.Words[:i], l.Words[i+2:])
+			return name, nil
 		}
 	}
-	a.fail("dev is missing")
-	return "-"
+	return "", errors.New("dev is missing")
 }

@@ -1,11 +1,14 @@
 package tc
 
 import (
+	"errors"
+	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -31,64 +34,185 @@ func knownLength(device string) int64 { return knownLengths[device[:min(len(devi
 
 const defaultR2Q = 10 // r2q of htb (htb_init in net/sched/sch_htb.c)
 
-// qdisc reads a qdisc command after its verb.
-func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
-	q := &tcQdisc{tcCommand: c}
-	for q.kind == "" && a.more() {
-		switch w := a.next(); {
-		case w == "root":
-			q.parent = tcRoot
-		case w == "ingress" || w == "clsact":
-			q.parent, q.handle, q.kind = tcIngress, ingressHandle, w
-		case w == "parent":
-			q.parent = a.handle()
-		case w == "handle":
-			q.handle = a.handle()
-		case w == "stab":
-			q.stab(a)
-		case w == "estimator":
-			a.next()
-			a.next()
-		default:
-			q.kind = w
+// qdiscRead is a qdisc that is read.
+type qdiscRead struct {
+	*tcQdisc
+	link meter.Rate
+}
+
+// sizes are options that change the length of packets.
+const sizes = " | overhead <u16:overhead> | mpu <size:mpu> | linklayer <word:layer>"
+
+// qdiscWords are the parts of a qdisc command. Values called left are left out with a note; those called lost
+// cannot be expressed.
+var qdiscWords = &routers.Reader[*qdiscRead]{Kinds: &kinds, Statements: []routers.Statement[*qdiscRead]{
+	{Form: "estimator <word> <word>"},
+	{Form: "root:root", Do: (*qdiscRead).take},
+	{Form: "(ingress:hook | clsact:hook)", Do: (*qdiscRead).take},
+	{Form: "parent <handle:parent>", Do: (*qdiscRead).take},
+	{Form: "handle <handle:handle>", Do: (*qdiscRead).take},
+	{Form: "stab {overhead <int:stab> | linklayer <word:layer> | mpu <word:stabmpu> | mtu <word:left> | tsize <word:left>}", Do: (*qdiscRead).take},
+	{Form: "htb:kind {default~ <minor:default> | r2q~ <number:r2q> | debug~ <word:left> | direct_qlen~ <word:left>" +
+		" | offload:lost}", Do: (*qdiscRead).take},
+	{Form: "tbf:kind {rate <word:rate> | (burst~ | buffer | maxburst) <size:tbfburst> | limit~ <size:bytes>" +
+		" | latency~ <time:latency> | peakrate~ <word:left> | mtu <word:left> | minburst <word:left>" + sizes + "}", Do: (*qdiscRead).take},
+	{Form: "(fq_codel:kind | codel:kind) {limit <number:packets> | target <time:target> | interval <time:interval>" +
+		" | (ecn:ecn | noecn:ecn) | flows <word:left> | quantum <word:left> | memory_limit <word:left>" +
+		" | drop_batch <word:left> | ce_threshold <word:lost>}", Do: (*qdiscRead).take},
+	{Form: "sfq:kind {limit <number:packets> | perturb <word:left> | quantum <word:left> | divisor <word:left>" +
+		" | flows <word:left> | depth <word:left> | headdrop:headdrop | redflowlimit <word:lost> | min <word:lost>" +
+		" | max <word:lost> | avpkt <word:lost> | burst <word:lost> | probability <word:lost> | ecn:lost | harddrop:lost}", Do: (*qdiscRead).take},
+	{Form: "(pfifo:kind | pfifo_fast:kind) {limit~ <size:packets>}", Do: (*qdiscRead).take},
+	{Form: "bfifo:kind {limit~ <size:bytes>}", Do: (*qdiscRead).take},
+	{Form: "prio:kind {bands <u8:bands> | priomap <number>...}", Do: (*qdiscRead).take},
+	{Form: "cake:kind [<cake>...]", Do: (*qdiscRead).take},
+	{Form: "<foreign> [<word>...]", Do: func(_ *qdiscRead, l routers.Line, _ form.Values) error {
+		return fmt.Errorf("qdisc %s cannot be expressed", l.Words[0])
+	}},
+}}
+
+// take takes the values of a part of the command.
+func (q *qdiscRead) take(l routers.Line, v form.Values) (err error) {
+	for _, x := range v {
+		option := ""
+		if x.At > 0 {
+			option = l.Words[x.At-1]
+		}
+		switch value := x.Value.(type) {
+		case cakeOption:
+			err = value(q)
+		case time.Duration:
+			*map[string]*time.Duration{
+				"latency": &q.latency, "target": &q.codel.Target, "interval": &q.codel.Interval,
+			}[x.Name] = value
+		case int:
+			q.length.stab = value
+		case int64:
+			q.takeSize(x.Name, value, option+" "+x.Words[0])
+		case uint32:
+			q.takeNumber(x.Name, value)
+		case string:
+			err = q.takeWord(x.Name, value, option)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if a.err != nil {
-		return
+	return nil
+}
+
+// takeSize takes a number of bytes or packets, which tc reads alike: 1k is 1024 packets.
+func (q *qdiscRead) takeSize(name string, n int64, text string) {
+	switch name {
+	case "bytes":
+		q.bytes = n
+	case "packets":
+		q.packets = n
+	case "mpu":
+		q.length.mpu = int(n)
+	case "tbfburst":
+		q.remarks = append(q.remarks,
+			text+" is left out: tbf sends as much at once after a pause, and our queue sends at its rate")
 	}
-	if q.parent == 0 && q.handle == 0 {
-		a.fail("root, parent or ingress is missing")
-		return
+}
+
+func (q *qdiscRead) takeNumber(name string, n uint32) {
+	switch name {
+	case "parent":
+		q.parent = n
+	case "handle":
+		q.handle = n
+	case "default":
+		q.defaultClass = n
+	case "r2q":
+		q.perQuantum = n
+	case "packets":
+		q.packets = int64(n)
+	case "bands":
+		q.bands = n
+	case "overhead":
+		q.length.overhead = int(n)
+	}
+}
+
+func (q *qdiscRead) takeWord(name, word, option string) (err error) {
+	switch name {
+	case "root":
+		q.parent = tcRoot
+	case "hook":
+		q.parent, q.handle, q.kind = tcIngress, ingressHandle, word
+	case "kind":
+		q.kind = word
+		q.defaults()
+	case "rate":
+		q.rate, err = positiveRate(word, q.link)
+	case "ecn":
+		q.ecn = word == "ecn"
+	case "headdrop":
+		q.remarks = append(q.remarks,
+			"headdrop is left out: ours always drops the first packet of the longest flow")
+	case "left":
+		q.remarks = append(q.remarks, option+" "+word+" is left out")
+	case "lost":
+		if word != "offload" && word != "ecn" && word != "harddrop" {
+			word = option + " " + word
+		}
+		q.lost = append(q.lost, word)
+	case "stabmpu":
+		if word != "0" {
+			q.lost = append(q.lost, "stab mpu: a size table counts in cells of several bytes")
+		}
+	case "layer":
+		if word != "ethernet"[:min(len(word), len("ethernet"))] {
+			q.lost = append(q.lost, "linklayer "+word+": it rounds packets to cells of 53 bytes")
+		}
+	}
+	return err
+}
+
+// qdisc reads a qdisc command after its verb.
+func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Line) error {
+	q := &qdiscRead{&tcQdisc{tcCommand: c}, t.link}
+	if err := qdiscWords.ReadEach(q, words); err != nil {
+		return err
 	}
 	same := func(o *tcQdisc) bool {
 		return o.parent == q.parent && q.parent != 0 || o.handle == q.handle && q.handle != 0
 	}
-	if verb == "delete" {
+	switch {
+	case q.parent == 0 && q.handle == 0:
+		return errors.New("root, parent or ingress is missing")
+	case verb == "delete":
 		d.remove(q.parent, same)
-		return
-	}
-	if q.kind == "" {
-		a.fail("the kind of the qdisc is missing")
-		return
-	}
-	if q.kind == "ingress" || q.kind == "clsact" {
-		return
-	}
-	if q.options(a, t); a.err != nil {
-		return
-	}
-	if i := slices.IndexFunc(d.qdiscs, same); i >= 0 {
-		if verb == "add" {
-			a.fail("the interface has another qdisc there, from line %d", d.qdiscs[i].Number)
-			return
+		return nil
+	case q.kind == "":
+		return errors.New("the kind of the qdisc is missing")
+	case q.kind == "ingress" || q.kind == "clsact":
+		return nil
+	case q.rate == nil && q.kind == "tbf":
+		return errors.New("rate is missing")
+	case q.kind == "tbf" && q.bytes == 0 && q.latency == 0:
+		return errors.New("limit or latency is missing")
+	case q.kind == "cake" && q.bytes == 0: // cake_reconfigure in the kernel's sch_cake.c
+		q.bytes = 4 << 20
+		if q.rate != nil {
+			us := q.codel.Interval.Microseconds()
+			q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
 		}
-		if q.parent == 0 {
-			q.parent = d.qdiscs[i].parent
-		}
-		d.qdiscs[i] = q
-		return
+		q.limitFrom = "cake's default: the larger of 4 MiB and the bytes of 4 intervals"
 	}
-	d.qdiscs = append(d.qdiscs, q)
+	i := slices.IndexFunc(d.qdiscs, same)
+	switch {
+	case i < 0:
+		d.qdiscs = append(d.qdiscs, q.tcQdisc)
+		return nil
+	case verb == "add":
+		return fmt.Errorf("the interface has another qdisc there, from line %d", d.qdiscs[i].Number)
+	case q.parent == 0:
+		q.parent = d.qdiscs[i].parent
+	}
+	d.qdiscs[i] = q.tcQdisc
+	return nil
 }
 
 // remove handles tc qdisc del.
@@ -104,224 +228,20 @@ func (d *tcDevice) remove(parent uint32, same func(*tcQdisc) bool) {
 	}
 }
 
-// stab reads a size table. Only its overhead is exact.
-func (q *tcQdisc) stab(a *tcArgs) {
-	for {
-		switch w := a.peek(); w {
-		case "overhead":
-			a.next()
-			q.length.stab = value(a, strconv.Atoi)
-		case "linklayer":
-			a.next()
-			q.layer(a)
-		case "mpu", "mtu", "tsize":
-			a.next()
-			if n := a.next(); w == "mpu" && n != "0" {
-				q.lost = append(q.lost, "stab mpu: a size table counts in cells of several bytes")
-			}
-		default:
-			return
-		}
-	}
-}
-
-// layer reads the value of linklayer.
-func (q *tcQdisc) layer(a *tcArgs) {
-	if l := a.next(); complete(l, []string{"ethernet"}) == "" {
-		q.lost = append(q.lost, "linklayer "+l+": it rounds packets to cells of 53 bytes")
-	}
-}
-
-// size reads options of the length, which many kinds have.
-func (q *tcQdisc) size(option string, a *tcArgs) bool {
-	switch option {
-	case "overhead":
-		q.length.overhead = int(a.number(16))
-	case "mpu":
-		q.length.mpu = int(a.size())
-	case "linklayer":
-		q.layer(a)
-	default:
-		return false
-	}
-	return true
-}
-
-// kinds of qdiscs, with the functions to read an option. They return false for an unknown one.
-var tcKinds = map[string]func(q *tcQdisc, option string, a *tcArgs, t *tcImport) bool{
-	"htb":        (*tcQdisc).htb,
-	"tbf":        (*tcQdisc).tbf,
-	"fq_codel":   (*tcQdisc).fqCodel,
-	"codel":      (*tcQdisc).fqCodel,
-	"cake":       (*tcQdisc).cake,
-	"sfq":        (*tcQdisc).sfq,
-	"pfifo":      (*tcQdisc).fifo,
-	"bfifo":      (*tcQdisc).fifo,
-	"pfifo_fast": (*tcQdisc).fifo,
-	"prio":       (*tcQdisc).prio,
-}
-
-// options reads the options of a qdisc.
-func (q *tcQdisc) options(a *tcArgs, t *tcImport) {
-	read := tcKinds[q.kind]
-	if read == nil {
-		a.fail("qdisc %s cannot be expressed", q.kind)
-		return
-	}
-	q.defaults()
-	for a.more() {
-		if w := a.next(); !read(q, w, a, t) {
-			a.unknown(w)
-		}
-	}
-	if q.rate == nil && q.kind == "tbf" {
-		a.fail("rate is missing")
-	}
-	if q.kind == "tbf" && q.bytes == 0 && q.latency == 0 {
-		a.fail("limit or latency is missing")
-	}
-	if q.kind == "cake" && q.bytes == 0 { // cake_reconfigure in the kernel's sch_cake.c
-		q.bytes = 4 << 20
-		if q.rate != nil {
-			us := q.codel.Interval.Microseconds()
-			q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
-		}
-		q.limitFrom = "cake's default: the larger of 4 MiB and the bytes of 4 intervals"
-	}
-}
-
 // defaults sets the kernel's defaults of a kind (net/sched/sch_*.c).
 func (q *tcQdisc) defaults() {
 	q.perQuantum = defaultR2Q
-	q.codel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+	q.bands = 3
+	codel := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	switch q.kind {
 	case "fq_codel":
-		q.packets, q.fair, q.ecn = 10240, byFlow, true
+		q.packets, q.fair, q.ecn, q.codel = 10240, byFlow, true, codel
 	case "codel":
-		q.packets = 1000
+		q.packets, q.codel = 1000, codel
 	case "cake":
-		q.fair, q.ecn = cakeFlows[tripleIsolate], true
+		q.fair, q.ecn, q.codel = cakeFlows[tripleIsolate], true, codel
 		q.tins, q.isolate = "diffserv3, the default of cake", "triple-isolate, the default of cake"
 	case "sfq":
-		q.packets, q.fair, q.codel = 127, byFlow, queue.CoDel{}
-	case "pfifo", "pfifo_fast":
-		q.codel = queue.CoDel{}
-	default:
-		q.codel = queue.CoDel{}
+		q.packets, q.fair = 127, byFlow
 	}
-	q.bands = 3
-}
-
-func (q *tcQdisc) htb(option string, a *tcArgs, _ *tcImport) bool {
-	switch {
-	case complete(option, []string{"default"}) != "":
-		q.defaultClass = value(a, parseTCMinor)
-	case complete(option, []string{"r2q"}) != "":
-		q.perQuantum = a.number(32)
-	case complete(option, []string{"debug", "direct_qlen"}) != "":
-		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
-	case option == "offload":
-		q.lost = append(q.lost, "offload")
-	default:
-		return false
-	}
-	return true
-}
-
-// parseTCMinor reads the second number of a class, which is hexadecimal.
-func parseTCMinor(s string) (uint32, error) {
-	h, err := parseTCHandle(":" + strings.TrimPrefix(s, ":"))
-	return h, err
-}
-
-func (q *tcQdisc) tbf(option string, a *tcArgs, t *tcImport) bool {
-	switch {
-	case option == "rate":
-		q.rate = a.rate(t.link)
-	case complete(option, []string{"burst"}) != "", option == "buffer", option == "maxburst":
-		q.remarks = append(q.remarks,
-			"burst "+a.next()+" is left out: tbf sends as much at once after a pause, and our queue sends at its rate")
-	case complete(option, []string{"limit"}) != "":
-		q.bytes = a.size()
-	case complete(option, []string{"latency"}) != "":
-		q.latency = a.time()
-	case complete(option, []string{"peakrate"}) != "":
-		q.remarks = append(q.remarks,
-			"peakrate "+a.next()+" is left out: it limits bursts, and our queue sends none")
-	case option == "mtu", option == "minburst":
-		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
-	default:
-		return q.size(option, a)
-	}
-	return true
-}
-
-func (q *tcQdisc) fqCodel(option string, a *tcArgs, _ *tcImport) bool {
-	switch option {
-	case "limit":
-		q.packets = int64(a.number(32))
-	case "target":
-		q.codel.Target = a.time()
-	case "interval":
-		q.codel.Interval = a.time()
-	case "ecn":
-		q.ecn = true
-	case "noecn":
-		q.ecn = false
-	case "flows", "quantum", "memory_limit", "drop_batch":
-		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
-	case "ce_threshold":
-		q.lost = append(q.lost, "ce_threshold "+a.next())
-	default:
-		return false
-	}
-	return true
-}
-
-func (q *tcQdisc) sfq(option string, a *tcArgs, _ *tcImport) bool {
-	switch option {
-	case "limit":
-		q.packets = int64(a.number(32))
-	case "perturb", "quantum", "divisor", "flows", "depth":
-		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
-	case "headdrop":
-		q.remarks = append(q.remarks,
-			"headdrop is left out: ours always drops the first packet of the longest flow")
-	case "redflowlimit", "min", "max", "avpkt", "burst", "probability":
-		q.lost = append(q.lost, option+" "+a.next())
-	case "ecn", "harddrop":
-		q.lost = append(q.lost, option)
-	default:
-		return false
-	}
-	return true
-}
-
-func (q *tcQdisc) fifo(option string, a *tcArgs, _ *tcImport) bool {
-	if complete(option, []string{"limit"}) == "" {
-		return false
-	}
-	n := a.size() // tc reads packets like bytes, so 1k is 1024 packets
-	if q.kind == "bfifo" {
-		q.bytes = n
-	} else {
-		q.packets = n
-	}
-	return true
-}
-
-func (q *tcQdisc) prio(option string, a *tcArgs, _ *tcImport) bool {
-	switch option {
-	case "bands":
-		q.bands = a.number(8)
-	case "priomap":
-		for range 16 {
-			if _, err := strconv.Atoi(a.peek()); err == nil {
-				a.next()
-			}
-		}
-	default:
-		return false
-	}
-	return true
 }

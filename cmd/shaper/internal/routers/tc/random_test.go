@@ -12,9 +12,9 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/rowstest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -435,11 +435,11 @@ func TestTCRandom(t *testing.T) {
 		}
 		for _, capture := range []string{"edges.pcap", "tags.pcap"} {
 			capture = "../../../../../testdata/pcaps/" + capture
-			want, err := policytest.Rows(p, capture)
+			want, err := rowstest.Rows(p, capture)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := policytest.Rows(back, capture); err != nil || !slices.Equal(got, want) {
+			if got, err := rowstest.Rows(back, capture); err != nil || !slices.Equal(got, want) {
 				t.Fatalf("seed %d: %v: other rows of %s\n%s", seed, err, capture, e.Text)
 			}
 		}

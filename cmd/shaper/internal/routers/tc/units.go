@@ -94,6 +94,15 @@ func parseTCRate(s string, link meter.Rate) (tcRate, error) {
 // rate returns the rate for a policy.
 func (r tcRate) rate() meter.Rate { return meter.ByteRate(r.bytes) }
 
+// positiveRate reads a rate above zero.
+func positiveRate(s string, link meter.Rate) (*tcRate, error) {
+	r, err := parseTCRate(s, link)
+	if err == nil && r.bytes == 0 {
+		err = fmt.Errorf("rate %s is less than a byte per second", s)
+	}
+	return &r, err
+}
+
 // parseTCSize reads a size in bytes. k is 1024. Bytes after a slash, the cell, have no effect.
 func parseTCSize(s string) (int64, error) {
 	s, _, _ = strings.Cut(s, "/")

@@ -1,4 +1,5 @@
-package policytest
+// Package rowstest compares policies by what they do to the packets of captures.
+package rowstest
 
 import (
 	"context"
