@@ -57,7 +57,7 @@ func TestImportErrors(t *testing.T) {
 		{"--from mikrotik -", good, cli.ExitUsage, `--from "mikrotik": want`, ""},
 		{"-", good, cli.ExitDone, "read as cisco (--from)", "rate: 8kbit"},
 		{"-", "hello\n", cli.ExitUsage, "--from is missing, and the language is not recognized", ""},
-		{"--from cisco --platform junos -", good, cli.ExitUsage, `--platform "junos": want ios, nx-os, ios-xr or eos`, ""},
+		{"--from cisco --platform junos -", good, cli.ExitUsage, `--platform "junos": want ios, nx-os, ios-xr, ncs5500 or eos`, ""},
 		{"--platform ios -", "set firewall policer p then discard\n", cli.ExitUsage, "junos has no platforms", ""},
 		{"--from cisco", "", cli.ExitUsage, "want one configuration", ""},
 		{"--from libreqos network.json", "", cli.ExitUsage, "reads ShapedDevices.csv beside the file, and writes two files", ""},

@@ -86,7 +86,7 @@ var ciscoStatements = &Reader[*ciscoParts]{Kinds: &ciscoKinds, Statements: []Sta
 	{Form: "random-detect [<word>...]", Reason: "WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue"},
 	{Form: "service-policy <word>...", Reason: "a policy inside a class is supported only if class-default shapes everything and has no other statements"},
 	{Form: "exit"},
-	{Form: "count"}, // NX-OS and EOS: counters,
+	{Form: "count"}, // NX-OS and EOS: counters
 }}
 
 const burstReason = "the router sends a burst at once, and a queue of a policy sends packet by packet at its rate"

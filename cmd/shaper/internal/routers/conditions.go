@@ -276,3 +276,16 @@ func familyOf(v6 bool) dataplane.Match {
 	}
 	return dataplane.Match{EtherType: single(etherIPv4)}
 }
+
+// errPorts is the error of ports without a protocol that has them.
+var errPorts = errors.New("only tcp, udp and sctp have ports")
+
+// hasPorts reports whether the protocols of a match have ports.
+func hasPorts(m *dataplane.Match) bool {
+	for _, r := range m.Proto {
+		if r.First != r.Last || r.First != 6 && r.First != 17 && r.First != 132 {
+			return false
+		}
+	}
+	return len(m.Proto) > 0
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -133,6 +134,9 @@ func (d *Draft) Render(title, customers string) (*policywriter.Text, error) {
 	}
 	return policywriter.Write(&p, policywriter.Options{Comments: comments, Head: head, Customers: customers})
 }
+
+// assumedLimit is the limit of queues that have an unknown one.
+const assumedLimit = 100 * time.Millisecond
 
 // BitRate writes a rate of n bit/s.
 func BitRate(n int64) string { return meter.BitRate(n).String() }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
@@ -407,9 +406,6 @@ func (c *vrpConfig) behavior(d *Draft, class *dataplane.Class, view *vrpView) {
 		d.setAction(class, meter.Green, t, b.marks, b.queue)
 	}
 }
-
-// assumedLimit is the limit of queues in front of an interface whose buffer is unknown.
-const assumedLimit = 100 * time.Millisecond
 
 // view makes the draft of a car, gts or lr statement of an interface.
 func (c *vrpConfig) view(v *vrpView, l Line) {

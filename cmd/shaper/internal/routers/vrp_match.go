@@ -1,13 +1,11 @@
 package routers
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // vrpList is an access list.
@@ -151,17 +149,4 @@ func (list *vrpList) match() ([]Condition, error) {
 		e := &listEntry{v6: list.v6}
 		return e, read.Read(e, l)
 	})
-}
-
-// errPorts is the error of ports without a protocol that has them.
-var errPorts = errors.New("only tcp, udp and sctp have ports")
-
-// hasPorts reports whether the protocols of a match have ports.
-func hasPorts(m *dataplane.Match) bool {
-	for _, r := range m.Proto {
-		if r.First != r.Last || r.First != 6 && r.First != 17 && r.First != 132 {
-			return false
-		}
-	}
-	return len(m.Proto) > 0
 }
