@@ -62,6 +62,7 @@ func TestHalf(t *testing.T) {
 		{"junos", "a;\n}\n", "line 2: } without {"},
 		{"junos", "a { b }", "does not end with a semicolon"},
 		{"junos", "/* a\n", "the comment does not end"},
+		{"junos", "set firewall policer p then discard\ninsert firewall family inet filter F term A before term B\n", "line 2: insert changes"},
 		{"junos", "a {\n b \"c\n; }", "line 2: the quotes are not closed"},
 		{"cisco", "policy\x00map", "it is not text"},
 		{"h3c", "\xff\xfe", "it is not text"},

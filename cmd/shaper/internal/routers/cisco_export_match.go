@@ -96,7 +96,7 @@ func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
 	e.checkPorts(&c.Match, c.Name)
 	var groups []string
 	for _, family := range e.families(c) {
-		entries, ok := e.entries(&c.Match, family == 6)
+		entries, ok := ciscoSides.permits(&c.Match, family == 6)
 		if !ok {
 			e.Cannot("class %s: its addresses, protocols and ports need more than %d lines", c.Name,
 				maxAlternatives)
@@ -120,35 +120,10 @@ func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
 	return []string{e.either(name+"-IP", "match access-group name", groups, 1)}
 }
 
-// entries returns the entries of an access list: each combination of values.
-func (e *ciscoExporter) entries(m *dataplane.Match, v6 bool) ([]string, bool) {
-	words := [][]string{protocolWords(m, v6)}
-	for _, side := range []struct {
-		prefixes []netip.Prefix
-		ports    []dataplane.Range
-	}{{m.Src, m.SPort}, {m.Dst, m.DPort}} {
-		addresses := []string{"any"}
-		if len(side.prefixes) > 0 {
-			addresses = nil
-		}
-		for _, p := range side.prefixes {
-			addresses = append(addresses, ciscoPrefix(p))
-		}
-		words = append(words, addresses)
-		if len(side.ports) == 0 {
-			continue
-		}
-		var ports []string
-		for _, r := range JoinRanges(slices.Clone(side.ports)) {
-			if r.First == r.Last {
-				ports = append(ports, fmt.Sprintf("eq %d", r.First))
-			} else {
-				ports = append(ports, fmt.Sprintf("range %d %d", r.First, r.Last))
-			}
-		}
-		words = append(words, ports)
-	}
-	return combinations(words)
+// ciscoSides are the words of access lists.
+var ciscoSides = sides{
+	address: func(_ string, p netip.Prefix) string { return ciscoPrefix(p) }, any: "any",
+	port: func(_, condition string) string { return condition },
 }
 
 // protocolWords returns the protocols of a condition. Ports alone mean TCP and UDP.

@@ -300,9 +300,44 @@ func dscpWords(list []dataplane.Range) (words []string) {
 	return words
 }
 
-// combinations joins one word of each list in all ways, the last list fastest. It skips empty
+// sides are the words of an access list for source and destination.
+type sides struct {
+	address func(side string, p netip.Prefix) string
+	any     string // an address that is left out, or ""
+	port    func(side, condition string) string
+}
+
+// permits returns the entries of an access list that permits the packets of a match: each combination of its
+// values, with others behind them. It returns false if there are too many.
+func (s sides) permits(m *dataplane.Match, v6 bool, others ...[]string) ([]string, bool) {
+	lists := [][]string{protocolWords(m, v6)}
+	for _, side := range []struct {
+		name     string
+		prefixes []netip.Prefix
+		ports    []dataplane.Range
+	}{{"source", m.Src, m.SPort}, {"destination", m.Dst, m.DPort}} {
+		var addresses, ports []string
+		for _, p := range side.prefixes {
+			addresses = append(addresses, s.address(side.name, p))
+		}
+		if addresses == nil && s.any != "" {
+			addresses = []string{s.any}
+		}
+		for _, r := range JoinRanges(slices.Clone(side.ports)) {
+			condition := fmt.Sprintf("eq %d", r.First)
+			if r.First != r.Last {
+				condition = fmt.Sprintf("range %d %d", r.First, r.Last)
+			}
+			ports = append(ports, s.port(side.name, condition))
+		}
+		lists = append(lists, addresses, ports)
+	}
+	return Combinations(append(lists, others...))
+}
+
+// Combinations joins one word of each list in all ways, the last list fastest. It skips empty
 // lists and repeated words, and returns false if there are too many.
-func combinations(lists [][]string) ([]string, bool) {
+func Combinations(lists [][]string) ([]string, bool) {
 	out := []string{""}
 	for _, list := range lists {
 		list = unique(list)

@@ -41,8 +41,12 @@ func junosPaths(text string) ([]Line, error) {
 	}
 	r := &junosReader{}
 	for _, l := range lines {
-		if len(r.levels) == 0 && len(r.path) == 0 && !r.inComment && r.command(l) {
-			continue
+		if len(r.levels) == 0 && len(r.path) == 0 && !r.inComment {
+			if isCommand, err := r.command(l); err != nil {
+				return nil, err
+			} else if isCommand {
+				continue
+			}
 		}
 		if err := r.braces(l.Number, l.Text()); err != nil {
 			return nil, err
@@ -52,16 +56,16 @@ func junosPaths(text string) ([]Line, error) {
 }
 
 // command reads a line of the command line. It returns false for a statement with braces.
-func (r *junosReader) command(l Line) bool {
+func (r *junosReader) command(l Line) (is bool, err error) {
 	text, depth := prompt(junosPrompt).cut(l.Text())
 	l.Words = strings.Fields(text)
 	if m := junosBanner().FindStringSubmatch(l.Text()); m != nil {
 		r.base = strings.Fields(m[1])
 		r.shown = nil
-		return true
+		return true, nil
 	}
 	if len(l.Words) == 0 {
-		return true
+		return true, nil
 	}
 	words := l.Words[1:]
 	switch l.Words[0] {
@@ -76,11 +80,14 @@ func (r *junosReader) command(l Line) bool {
 	case "show":
 		words = slices.DeleteFunc(words[:pipe(words)], func(w string) bool { return w == "configuration" })
 		r.shown = slices.Concat(r.base, words)
-	case "commit", "rollback", "run", "exit", "quit", "configure", "activate":
+	case "insert", "rename", "copy", "replace", "activate":
+		return false, fmt.Errorf("line %d: %s changes the configuration before it: paste what show prints afterwards",
+			l.Number, l.Words[0])
+	case "commit", "rollback", "run", "exit", "quit", "configure":
 	default:
-		return depth >= 0
+		return depth >= 0, nil
 	}
-	return true
+	return true, nil
 }
 
 // pipe returns the index of the pipe behind a command.

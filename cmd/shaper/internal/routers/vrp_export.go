@@ -135,7 +135,11 @@ func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
 	e.checkPorts(&c.Match, c.Name)
 	for _, family := range e.families(c) {
-		rules, ok := vrpRuleTexts(&c.Match, family == 6)
+		var codepoints []string
+		for _, w := range dscpWords(c.Match.DSCP) {
+			codepoints = append(codepoints, "dscp "+w)
+		}
+		rules, ok := vrpSides.permits(&c.Match, family == 6, codepoints)
 		if !ok {
 			e.Cannot("class %s: its addresses, protocols and ports need more than %d rules", c.Name,
 				maxAlternatives)
@@ -162,32 +166,10 @@ func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
 	return lines
 }
 
-// vrpRuleTexts returns the rules of an access list: each combination of values.
-func vrpRuleTexts(m *dataplane.Match, v6 bool) ([]string, bool) {
-	parts := [][]string{protocolWords(m, v6)}
-	for _, side := range []struct {
-		name     string
-		prefixes []netip.Prefix
-		ports    []dataplane.Range
-	}{{"source", m.Src, m.SPort}, {"destination", m.Dst, m.DPort}} {
-		var addresses, ports []string
-		for _, p := range side.prefixes {
-			addresses = append(addresses, side.name+" "+vrpPrefix(p))
-		}
-		for _, r := range JoinRanges(slices.Clone(side.ports)) {
-			if r.First == r.Last {
-				ports = append(ports, fmt.Sprintf("%s-port eq %d", side.name, r.First))
-			} else {
-				ports = append(ports, fmt.Sprintf("%s-port range %d %d", side.name, r.First, r.Last))
-			}
-		}
-		parts = append(parts, addresses, ports)
-	}
-	var codepoints []string
-	for _, w := range dscpWords(m.DSCP) {
-		codepoints = append(codepoints, "dscp "+w)
-	}
-	return combinations(append(parts, codepoints))
+// vrpSides are the words of access lists.
+var vrpSides = sides{
+	address: func(side string, p netip.Prefix) string { return side + " " + vrpPrefix(p) },
+	port:    func(side, condition string) string { return side + "-port " + condition },
 }
 
 // vrpPrefix writes a prefix: with a wildcard mask for IPv4.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -234,11 +235,15 @@ func (x *tcExport) family(what string, m *dataplane.Match, protocol uint32, vlan
 		start = "flower"
 	}
 	var list []exportedMatch
-	for _, s := range x.combine(what, fields) {
+	all, ok := routers.Combinations(fields)
+	if !ok {
+		x.Cannot("%s: match needs more than %d filters", what, maxFilters)
+	}
+	for _, s := range all {
 		if !flower && s == "" {
-			s = " match u32 0 0"
+			s = "match u32 0 0"
 		}
-		list = append(list, exportedMatch{name, start + s, family})
+		list = append(list, exportedMatch{name, strings.TrimSpace(start + " " + s), family})
 	}
 	return list
 }
@@ -306,28 +311,6 @@ func portRange(r dataplane.Range) string {
 		return fmt.Sprint(r.First)
 	}
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
-}
-
-// combine returns all combinations of the alternatives of fields. Fields without alternatives
-// match everything.
-func (x *tcExport) combine(what string, fields [][]string) []string {
-	out := []string{""}
-	for _, values := range fields {
-		if len(values) == 0 {
-			continue
-		}
-		var next []string
-		for _, s := range out {
-			for _, v := range values {
-				next = append(next, s+" "+v)
-			}
-		}
-		if out = next; len(out) > maxFilters {
-			x.Cannot("%s: match needs more than %d filters", what, maxFilters)
-			return nil
-		}
-	}
-	return out
 }
 
 // masked splits ranges into values with prefix masks.

@@ -18,6 +18,17 @@ var tcCases = []struct {
 	link                        int64 // bit/s
 }{
 	{
+		name: "with prompts, sums and names of the kernel",
+		script: "root@gw:~# RATE=20\n$ DOWN=$((RATE * 95 / 100))\n[root@gw ~]# UP=`expr $RATE / 4 + 1`\n" +
+			"root@gw:~# tc qdisc add dev eth0 handle ffff: parent ffff:fff1 ingress\n" +
+			"$ tc filter add dev eth0 parent ffff:fff1 protocol ip prio 1 u32 match ip dst 10.0.0.0/8 police rate ${DOWN}mbit burst 10k drop\n" +
+			"$ sudo tc filter add dev eth0 parent ffff: protocol ip prio 2 u32 match ip src 10.0.0.0/8 police rate ${UP}mbit burst $(expr 10 \\* 2)k drop\n",
+		draft: "eth0-ingress",
+		policy: `{length: l3, classes: [
+			{name: a, match: {dst: 10.0.0.0/8}, meter: {type: token-bucket, rate: 19mbit, burst: 10240}},
+			{name: b, match: {src: 10.0.0.0/8}, meter: {type: token-bucket, rate: 6mbit, burst: 20480}}]}`,
+	},
+	{
 		name: "the policer of many guides",
 		script: `tc qdisc add dev eth0 handle ffff: ingress
 tc filter add dev eth0 parent ffff: protocol ip prio 50 u32 match ip src 0.0.0.0/0 police rate 256kbps burst 10k drop flowid :1`,

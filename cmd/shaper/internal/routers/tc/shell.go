@@ -30,12 +30,16 @@ type tcScript struct {
 	commands []tcCommand
 }
 
+// shellPrompt is user@host:~$, [root@host ~]# or $.
+var shellPrompt = pattern.Lazy(
+	`^\s*(?:[\w.-]+@[\w.-]+[: ][^\s#$]*\s?[#$]|\[[\w.-]+@[\w.-]+ [^\]]*\][#$]|\$)(?P<level>) `)
+
 // maxExpansion bounds the length of a line with its variables: otherwise variables could double it
 // over and over.
 const maxExpansion = 64 << 10
 
 func readScript(text string) ([]tcCommand, error) {
-	lines, err := routers.ReadLines(text, nil)
+	lines, err := routers.ReadLines(text, shellPrompt)
 	if err != nil {
 		return nil, err
 	}
