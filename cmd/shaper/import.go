@@ -16,7 +16,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
-	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/tc" // adds a dialect
+	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/libreqos" // adds an importer
+	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/tc"       // adds a dialect
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"

@@ -75,10 +75,11 @@ diff: meter queue dataplane compiled replay calendar policyfile say | tests: pol
 # routers
 form:
 policywriter: meter unsaid queue dataplane pattern say | tests: policytest policyfile diff
-routers: meter unsaid marker queue dataplane pattern policywriter form |
-	tests: policyfile diff tc policytest rowstest
+routers: meter unsaid marker dataplane pattern policywriter form |
+	tests: queue policyfile diff tc policytest rowstest
 tc: meter unsaid queue dataplane pattern policyfile policywriter form routers |
 	tests: compiled nettest rowstest
+libreqos: meter queue dataplane routers | tests:
 
 # captures
 bins:
@@ -114,7 +115,7 @@ serve: dataplane kernel watch policyfile say cli changes live control metrics st
 
 # command
 shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output
-	changes policyfile say lint cli check diff policywriter routers tc decisions episodes explain annotate report
+	changes policyfile say lint cli check diff policywriter routers tc libreqos decisions episodes explain annotate report
 	summary compare advise simulate budgets live control stats process detach reload remote serve | tests: queue kernel tap
 	storetest nettest oracle chrome
 

@@ -323,10 +323,10 @@ func (b *ciscoBuilder) defaultLimit(q *dataplane.Queue, l Line) {
 		b.draft.From(q, "limit", Line{}, "queue-limit %s", a.text)
 		return
 	}
-	q.Time = assumedLimit
+	q.Time = AssumedLimit
 	b.draft.From(q, "limit", Line{}, "assumed")
 	if l.Number == 0 {
 		l = b.policyLine
 	}
-	b.draft.Note(l, "queue-limit is left out, and assumed to be %v: its default depends on the line card", assumedLimit)
+	b.draft.Note(l, "queue-limit is left out, and assumed to be %v: its default depends on the line card", AssumedLimit)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-func init() { importers["cisco-show"] = ciscoShow{} }
+func init() { Importers["cisco-show"] = ciscoShow{} }
 
 // ciscoShow is the output of show policy-map interface. It is translated to the statements of a
 // configuration, and its counters are kept.

@@ -135,8 +135,8 @@ func (d *Draft) Render(title, customers string) (*policywriter.Text, error) {
 	return policywriter.Write(&p, policywriter.Options{Comments: comments, Head: head, Customers: customers})
 }
 
-// assumedLimit is the limit of queues that have an unknown one.
-const assumedLimit = 100 * time.Millisecond
+// AssumedLimit is the limit of queues that have an unknown one.
+const AssumedLimit = 100 * time.Millisecond
 
 // BitRate writes a rate of n bit/s.
 func BitRate(n int64) string { return meter.BitRate(n).String() }

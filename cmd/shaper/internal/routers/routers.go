@@ -52,11 +52,11 @@ type Paired interface {
 	Companion() string
 }
 
-// All lists the dialects by name. tc is added by its own file.
+// All lists the dialects by name. Rooms below add theirs.
 var All = map[string]Dialect{}
 
-// importers lists the languages for import only, by name.
-var importers = map[string]Importer{}
+// Importers lists the languages for import only, by name.
+var Importers = map[string]Importer{}
 
 // Pair returns the name of an importer's second file, or "".
 func Pair(i Importer) string {
@@ -71,7 +71,7 @@ func From(name string) Importer {
 	if d, ok := All[name]; ok {
 		return d
 	}
-	return importers[name]
+	return Importers[name]
 }
 
 // order is the order of names in help and errors.

@@ -205,9 +205,9 @@ func (p *vrpLimit) shaper(d *Draft, name string) *dataplane.Queue {
 		q.Packets = p.length.value
 		d.From(q, "limit", p.line, "queue-length %s", p.length.text)
 	case p.line.Has("qos", "lr"):
-		q.Time = assumedLimit
+		q.Time = AssumedLimit
 		d.From(q, "limit", p.line, "assumed: the buffer of the interface is not in the configuration")
-		d.Note(p.line, "the limit of the queue is assumed to be %v: the buffer of the interface is not in the configuration", assumedLimit)
+		d.Note(p.line, "the limit of the queue is assumed to be %v: the buffer of the interface is not in the configuration", AssumedLimit)
 	default:
 		a, _ := defaultOf(p.language(), "", "gts", "queue-length", 0, 0)
 		q.Packets = a.value

@@ -1,4 +1,4 @@
-package routers
+package libreqos
 
 import (
 	"encoding/csv"
@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -50,7 +51,7 @@ type deviceTable struct {
 func (t *deviceTable) fail(format string, args ...any) {
 	t.bad = true
 	t.draft.Problems = append(t.draft.Problems,
-		Problem{File: t.name, Line: t.line, Reason: fmt.Sprintf(format, args...)})
+		routers.Problem{File: t.name, Line: t.line, Reason: fmt.Sprintf(format, args...)})
 }
 
 // cell returns the value of a column, "" if the file does not have the column.
@@ -62,7 +63,7 @@ func (t *deviceTable) cell(column string) string {
 }
 
 // readCircuits reads ShapedDevices.csv. An error means that it is not such a file.
-func readCircuits(n *network, s Source) ([]*circuit, error) {
+func readCircuits(n *network, s routers.Source) ([]*circuit, error) {
 	text := strings.TrimPrefix(s.Text, "\ufeff")
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return nil, fmt.Errorf("%s is not text", s.Name)

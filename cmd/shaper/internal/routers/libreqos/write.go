@@ -1,4 +1,4 @@
-package routers
+package libreqos
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -17,7 +18,7 @@ import (
 func (n *network) write(circuits []*circuit) {
 	d := n.draft
 	d.Class(&dataplane.Class{Name: "customers", Meter: &dataplane.Meter{}},
-		[]Condition{{Match: dataplane.Match{Customer: true}}})
+		[]routers.Condition{{Match: dataplane.Match{Customer: true}}})
 	for _, c := range circuits {
 		for s := c.parent; s != nil; s = s.above {
 			s.used = true
@@ -42,7 +43,7 @@ func (n *network) links() {
 			if above := s.above.physical(); above != nil {
 				s.link.Link = above.link
 			}
-			line := Line{Number: s.line}
+			line := routers.Line{Number: s.line}
 			n.draft.From(s.link, "", line, "%s", strings.TrimPrefix(s.kind+" "+s.name, " "))
 			n.draft.From(s.link, "rate", line, "downloadBandwidthMbps, uploadBandwidthMbps")
 			n.draft.From(s.link, "guarantee", line, "downloadBandwidthMbpsMin, uploadBandwidthMbpsMin")
@@ -69,10 +70,10 @@ func bitRate(n int64) (r meter.Rate) {
 func (r siteRates) String() string {
 	var parts []string
 	if r.down > 0 {
-		parts = append(parts, "down: "+BitRate(r.down))
+		parts = append(parts, "down: "+routers.BitRate(r.down))
 	}
 	if r.up > 0 {
-		parts = append(parts, "up: "+BitRate(r.up))
+		parts = append(parts, "up: "+routers.BitRate(r.up))
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
@@ -105,7 +106,7 @@ func weigh(n *network, circuits []*circuit) map[*circuit]int64 {
 		for _, c := range s.children() {
 			if w := weight(s, c.max.down); w > 1 {
 				c.link.Weight = int(w)
-				n.draft.From(c.link, "weight", Line{Number: c.line}, "by downloadBandwidthMbps")
+				n.draft.From(c.link, "weight", routers.Line{Number: c.line}, "by downloadBandwidthMbps")
 			}
 		}
 	}
@@ -151,9 +152,9 @@ func (n *network) plans(circuits []*circuit) {
 		if fair {
 			p.Fair.By = dataplane.ByFlow
 		}
-		n.draft.From(p, "rate", Line{}, "the most frequent one; customers have their own")
-		n.draft.From(p, "limit", Line{}, "an assumption: cake and fq_codel have no limit in time")
-		n.draft.From(p, "fair", Line{}, "cake or fq_codel")
+		n.draft.From(p, "rate", routers.Line{}, "the most frequent one; customers have their own")
+		n.draft.From(p, "limit", routers.Line{}, "an assumption: cake and fq_codel have no limit in time")
+		n.draft.From(p, "fair", routers.Line{}, "cake or fq_codel")
 		customers.Plans = append(customers.Plans, p)
 	}
 	if slices.ContainsFunc(circuits, func(c *circuit) bool { return c.sqm == defaultPlan }) {
@@ -168,7 +169,7 @@ func (n *network) plans(circuits []*circuit) {
 
 // planQueue returns the queue of a plan.
 func planQueue(rate int64, fair bool) *queue.Config {
-	c := &queue.Config{Rate: bitRate(rate), Time: assumedLimit, ECN: fair}
+	c := &queue.Config{Rate: bitRate(rate), Time: routers.AssumedLimit, ECN: fair}
 	if fair {
 		c.CoDel = queue.CoDelAt(c.Rate)
 	}
@@ -209,7 +210,7 @@ func (n *network) customers(circuits []*circuit, weights map[*circuit]int64) str
 			if rate == plan {
 				return ""
 			}
-			return BitRate(rate)
+			return routers.BitRate(rate)
 		}
 		link, weight, down, up := "", "", "", ""
 		if c.parent != nil {

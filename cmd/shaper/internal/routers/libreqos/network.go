@@ -1,4 +1,5 @@
-package routers
+// Package libreqos reads the two files of LibreQoS as a policy with customers.
+package libreqos
 
 import (
 	"encoding/json"
@@ -10,11 +11,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-func init() { importers["libreqos"] = libreQoS{} }
+func init() { routers.Importers["libreqos"] = libreQoS{} }
 
 // libreQoS reads the two files of LibreQoS: network.json, the tree of sites and access points, and
 // ShapedDevices.csv, the devices of the circuits below them.
@@ -46,17 +48,17 @@ type network struct {
 	top     []*site
 	order   []*site        // as in the file
 	ignored map[string]int // first lines of keys without a meaning for us
-	draft   *Draft         // for problems
+	draft   *routers.Draft // for problems
 	file    string         // name for problems
 	devices string         // name of the other file
 }
 
 // Import reads network.json as the text, and ShapedDevices.csv as its companion.
-func (libreQoS) Import(s Source) (*Import, error) {
+func (libreQoS) Import(s routers.Source) (*routers.Import, error) {
 	if s.Companion == nil {
 		return nil, errors.New("its devices are missing: ShapedDevices.csv must be in the same directory")
 	}
-	in := &Import{}
+	in := &routers.Import{}
 	n := &network{
 		sites: map[string]*site{}, ignored: map[string]int{}, draft: in.Draft("libreqos", 0), file: s.Name,
 		devices: s.Companion.Name,
@@ -78,12 +80,12 @@ func (libreQoS) Import(s Source) (*Import, error) {
 // cannot adds a problem of a node.
 func (n *network) cannot(line int, format string, args ...any) {
 	n.draft.Problems = append(n.draft.Problems,
-		Problem{File: n.file, Line: line, Reason: fmt.Sprintf(format, args...)})
+		routers.Problem{File: n.file, Line: line, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (n *network) note(file string, line int, format string, args ...any) {
 	n.draft.Notes = append(n.draft.Notes,
-		Problem{File: file, Line: line, Reason: fmt.Sprintf(format, args...)})
+		routers.Problem{File: file, Line: line, Reason: fmt.Sprintf(format, args...)})
 }
 
 // jsonReader reads JSON with the lines of its tokens.

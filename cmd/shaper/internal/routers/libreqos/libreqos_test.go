@@ -1,24 +1,28 @@
-package routers
+package libreqos
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 )
 
 // importLibreQoS imports two texts.
-func importLibreQoS(network, devices string) (*Import, error) {
-	return libreQoS{}.Import(
-		Source{Name: "network.json", Text: network, Companion: &Source{Name: "ShapedDevices.csv", Text: devices}})
+func importLibreQoS(network, devices string) (*routers.Import, error) {
+	second := &routers.Source{Name: "ShapedDevices.csv", Text: devices}
+	return libreQoS{}.Import(routers.Source{Name: "network.json", Text: network, Companion: second})
 }
 
 // TestLibreQoS compares the policy and the customers made of two files with texts written by hand.
 func TestLibreQoS(t *testing.T) {
 	t.Parallel()
 	read := func(name string) string {
-		text, err := os.ReadFile("testdata/libreqos/" + name)
+		text, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,8 +99,11 @@ south/5,192.0.2.6,default,South: yes,,,,,105
 	if d.Customers != customers {
 		t.Errorf("customers\n%s\nwant\n%s", d.Customers, customers)
 	}
+	slices.SortStableFunc(d.Notes, func(a, b routers.Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 	var notes []string
-	for _, n := range byLine(d.Notes) {
+	for _, n := range d.Notes {
 		notes = append(notes, fmt.Sprintf("%s:%d: %s", n.File, n.Line, n.Reason))
 	}
 	for i, want := range []string{
@@ -187,7 +194,7 @@ func TestLibreQoSProblems(t *testing.T) {
 			t.Errorf("%q, %q: %q, want %q", c.network, c.devices, got, c.want)
 		}
 	}
-	if _, err := (libreQoS{}).Import(Source{Text: goodNetwork}); err == nil {
+	if _, err := (libreQoS{}).Import(routers.Source{Text: goodNetwork}); err == nil {
 		t.Error("no error without devices")
 	}
 }
