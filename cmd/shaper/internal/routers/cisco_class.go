@@ -85,6 +85,8 @@ var ciscoStatements = &Reader[*ciscoParts]{Kinds: &ciscoKinds, Statements: []Sta
 	}},
 	{Form: "random-detect [<word>...]", Reason: "WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue"},
 	{Form: "service-policy <word>...", Reason: "a policy inside a class is supported only if class-default shapes everything and has no other statements"},
+	{Form: "overhead accounting <word>", Reason: accountReason}, // these two are of show policy-map interface
+	{Form: "fair-queue per-flow <word>...", Reason: "each flow has a limit of its own, and a queue of a policy has one for all flows"},
 	{Form: "exit"},
 	{Form: "count"}, // NX-OS and EOS: counters
 }}

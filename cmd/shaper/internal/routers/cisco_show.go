@@ -38,6 +38,7 @@ type showReader struct {
 	named    map[string]string // names of service policies, by the names of drafts
 	section  string            // police, set, or ""
 	color    string            // whose actions follow
+	other    bool              // a service policy of another type, such as a firewall's
 	queued   bool              // the class gets a rate or a share, so its queue limit counts
 	limit    Line              // the queue limit, if it was printed before the rate
 	police   int               // index of the police statement in the lines of the class; -1: none
@@ -52,7 +53,7 @@ type showLevel struct {
 // Import reads the service policies of interfaces. A draft is named after the interface and the
 // direction.
 func (ciscoShow) Import(src Source) (*Import, error) {
-	lines, err := ReadLines(src.Text, nil)
+	lines, err := ReadLines(src.Text, ciscoPrompt)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (ciscoShow) Import(src Source) (*Import, error) {
 }
 
 var (
-	showPolicy  = pattern.Lazy(`(?i)^service-policy(?: (input|output))? ?: *(\S.*)$`)
+	showPolicy  = pattern.Lazy(`(?i)^service-policy(?: (?:qos|queue?ing))?(?: (input|output))? ?: *(\S.*)$`)
 	showClass   = pattern.Lazy(`(?i)^class-map: (\S+)(?: \((match-any|match-all)\))?(?: \([\d/]+\))?$`)
 	showCounter = pattern.Lazy(
 		`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; actions?:(.*)$`)
@@ -86,7 +87,9 @@ var (
 		`(?i)^priority: strict(?:, burst bytes \d+)?(?:, b/w exceed drops: \d+)?$`)
 	// policePercent is a rate in percent, which the line with its value follows.
 	policePercent = pattern.Lazy(`^(?:cir|pir|rate) \d+ ?%(?:,? b[ce] \d+ ?(?:ms|us))?$`)
-	showDevice    = pattern.Lazy(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
+	// showOther begins a service policy of a type without meters and queues.
+	showOther  = pattern.Lazy(`(?i)^service-policy (?:` + strings.Join(otherTypes, "|") + `)\b`)
+	showDevice = pattern.Lazy(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
 	// inBrackets are values beside names and percentages: dscp ef (46), bandwidth 30% (3000 kbps).
 	inBrackets = pattern.Lazy(`(?i) *\(\d+(?: [kmg]?bps)?\)`)
 	// showCount is a line of a class with counters that no draft keeps, or a heading without parameters.
@@ -112,15 +115,23 @@ const (
 func (r *showReader) read(l Line) {
 	text := l.Text()
 	if m := showPolicy().FindStringSubmatch(text); m != nil {
+		r.other = false
 		r.begin(l, m[1], m[2])
 		return
 	}
-	if m := showClass().FindStringSubmatch(text); m != nil {
+	if m := showClass().FindStringSubmatch(text); m != nil && !r.other {
 		r.beginClass(l, m[1], strings.EqualFold(m[2], "match-any"))
 		return
 	}
 	switch {
-	case l.Has("class-map:"):
+	case showOther().MatchString(text):
+		r.other, r.class = true, nil
+		r.in.Skip(l)
+	case r.other && ciscoLimit().MatchString(text):
+		r.in.Outside(l, outsideReason)
+	case r.other:
+		r.in.Skip(l)
+	case l.Has("class-map:"), l.Has("service-policy"):
 		r.class = nil // the lines that follow belong to no class
 		r.in.Problems = append(r.in.Problems,
 			Problem{Line: l.Number, Text: l.Text(), Reason: "it is not understood"})
@@ -207,6 +218,8 @@ func (r *showReader) statement(l Line, text string) {
 		r.policeLine(l, lower, words[1:])
 	case lower == "qos set":
 		r.section = "set"
+	case lower == "drop" && r.section != "police":
+		r.add(l, "drop")
 	case strings.HasPrefix(lower, "shape ("), strings.HasPrefix(lower, "priority"),
 		strings.HasPrefix(lower, "bandwidth"), strings.HasPrefix(lower, "queue limit"):
 		r.section = ""
@@ -215,8 +228,11 @@ func (r *showReader) statement(l Line, text string) {
 		r.policeLine(l, lower, words)
 	case r.section == "set" && len(words) > 1:
 		r.add(l, append([]string{"set"}, words...)...)
-	default:
-		r.in.Skip(l)
+	case strings.HasPrefix(lower, "exp-weight-constant"), l.Has("afd", "wred", "stats", "begin"):
+		r.section = "wred" // a table of thresholds and counters follows
+		r.add(l, "random-detect")
+	case r.section != "wred":
+		r.add(l, append([]string{strings.TrimSuffix(l.Words[0], ":")}, l.Words[1:]...)...)
 	}
 }
 
@@ -266,6 +282,9 @@ func (r *showReader) policeLine(l Line, lower string, words []string) {
 func (r *showReader) queue(l Line, text string, words []string) {
 	switch {
 	case words[0] == "queue":
+		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, "/") }); i > 0 {
+			words = append(words[:i:i], strings.TrimSuffix(words[i], "/")) // 10 ms/ 1250 bytes
+		}
 		r.limit = Line{
 			Number: l.Number, Words: append([]string{"queue-limit"}, words[min(len(words), 2):]...),
 		}

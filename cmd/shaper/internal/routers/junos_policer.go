@@ -113,7 +113,10 @@ func (p *junosPolicer) share(_ Line, v form.Values) error {
 func (p *junosPolicer) parameters(l Line, v form.Values) error {
 	for _, x := range v {
 		n, _ := x.Value.(int64)
-		a := amount{n, x.Words[0], true}
+		set := func(i int) {
+			*[]*amount{&p.cir, &p.pir, &p.bc, &p.be}[i] = amount{n, x.Words[0], true}
+			p.words[i], p.at[i] = x.Name, l.Number
+		}
 		switch x.Name {
 		case "kind":
 			if p.kind != "" && p.kind != x.Value.(string) {
@@ -129,18 +132,19 @@ func (p *junosPolicer) parameters(l Line, v form.Values) error {
 			if err != nil {
 				return err
 			}
+			set(0)
 			p.cir, p.words[0] = amount{bits, fmt.Sprintf("%s percent of %v", x.Words[0], p.link), true}, "bandwidth-percent"
 		case "pps-limit":
 			p.packets = true
 			fallthrough
 		case "bandwidth-limit", "committed-information-rate":
-			p.cir, p.words[0] = a, x.Name
+			set(0)
 		case "peak-information-rate":
-			p.pir, p.words[1] = a, x.Name
+			set(1)
 		case "burst-size-limit", "packet-burst", "committed-burst-size":
-			p.bc, p.words[2] = a, x.Name
+			set(2)
 		case "excess-burst-size", "peak-burst-size":
-			p.be, p.words[3] = a, x.Name
+			set(3)
 		}
 	}
 	return nil

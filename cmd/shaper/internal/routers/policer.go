@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"slices"
@@ -25,6 +26,7 @@ type policer struct {
 	cir, pir amount
 	bc, be   amount
 	words    [4]string // the statement's words for these four
+	at       [4]int    // their lines; 0: that of the policer
 	actions  [3]*treatment
 }
 
@@ -63,7 +65,7 @@ func (d *Draft) meter(class *dataplane.Class, p *policer, kind meter.Kind, why s
 	d.From(m, "type", p.line, "%s; %s", p.line.Text(), why)
 	for i, a := range []amount{p.cir, p.pir, p.bc, p.be} {
 		if keys[i] != "" {
-			d.From(m, keys[i], p.line, "%s %s", p.words[i], a.text)
+			d.From(m, keys[i], Line{Number: cmp.Or(p.at[i], p.line.Number)}, "%s %s", p.words[i], a.text)
 		}
 	}
 	if p.packets {

@@ -2,7 +2,6 @@ package routers_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -82,6 +81,27 @@ func TestStrangeShow(t *testing.T) {
 	}
 }
 
+// TestShowTypes checks the types of service policies: queueing ones are read, and those of firewalls
+// are not.
+func TestShowTypes(t *testing.T) {
+	t.Parallel()
+	const class = "    Class-map: class-default (match-any)\n      Match: any\n      "
+	text := " Gi0\n  Service-policy queueing output: P\n" + class + "shape (average) cir 1000000, bc 4000, be 4000\n" +
+		"      Service-policy queueing : C\n    " + class + "priority level 1\n" +
+		"  Service-policy inspect : F\n" + class + "Drop\n"
+	in, err := routers.From("cisco-show").Import(routers.Source{Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft, problems, err := in.Pick("")
+	if err != nil || problems != nil || len(in.Drafts) != 2 {
+		t.Fatal(err, problems, len(in.Drafts))
+	}
+	if got := rendered(t, draft); !strings.Contains(got, "rate: 1mbit") || strings.Contains(got, "drop") {
+		t.Error(got)
+	}
+}
+
 // importOnly is a language for import as a dialect.
 type importOnly struct{ routers.Importer }
 
@@ -96,9 +116,13 @@ func TestShowParameters(t *testing.T) {
 		{"Priority: 8 kbps, burst bytes 1500, b/w exceed drops: 0", "while the interface is congested"},
 		{"Priority Level: 2", "priority: 1"},
 		{"priority level 2", "priority: 1"},
-		{"Fair-queue: per-flow queue limit 16 packets", "skipped"},
-		{"Exp-weight-constant: 9 (1/512)", "skipped"},
-		{"Overhead Accounting Enabled", "skipped"},
+		{"Fair-queue: per-flow queue limit 16 packets", "each flow has a limit of its own"},
+		{"Exp-weight-constant: 9 (1/512)", "WRED by DSCP"},
+		{"AFD WRED STATS BEGIN", "WRED by DSCP"},
+		{"drop", "green: drop"},
+		{"anything else", `"anything" is not understood`},
+		{"shape (average) cir 1000000, bc 4000, be 4000\n      queue limit 10 ms/ 1250 bytes", "limit: 10ms"},
+		{"Overhead Accounting Enabled", "account adds"},
 		{"police:\n          cir 10000 bps, bc 1500 bytes\n" +
 			"        exceeded 1 packets, 100 bytes; action: set-dscp-transmit af12", "red: {dscp: af12}"},
 	} {
@@ -114,9 +138,6 @@ func TestShowParameters(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := rendered(t, draft) + fmt.Sprint(problems)
-		if slices.ContainsFunc(in.Skipped, func(p routers.Problem) bool { return p.Text == tt.statement }) {
-			got += "skipped"
-		}
 		if !strings.Contains(got, tt.want) {
 			t.Errorf("%s: got\n%s\nwant %s", tt.statement, got, tt.want)
 		}

@@ -212,3 +212,36 @@ func (e *edge) read(t *testing.T, text string) (out string, refused bool) {
 	}
 	return out, refused
 }
+
+// TestCommentLines checks that each value is said to be from the line that has it.
+func TestCommentLines(t *testing.T) {
+	t.Parallel()
+	noWords := []string{
+		"within the limit", "low loss priority", "medium-high loss priority", "assumed", "normal burst", "all packets",
+		"rate 8kbit", "cake's default",
+	}
+	for name, texts := range corpus {
+		for _, text := range texts {
+			text = strings.NewReplacer("'", "", "~", "").Replace(text)
+			in, err := routers.From(name).Import(
+				routers.Source{Text: text, Options: routers.Options{Link: meter.BitRate(1e9)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(text, "\n")
+			for _, d := range in.Drafts {
+				out, err := d.Render("x", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range out.Conversions {
+					own := func(word string) bool { return slices.Contains(strings.Fields(c.Text), word) }
+					if c.Line > 0 && c.Text != "" && !slices.ContainsFunc(strings.Fields(lines[c.Line-1]), own) &&
+						!slices.ContainsFunc(noWords, func(s string) bool { return strings.HasPrefix(c.Text, s) }) {
+						t.Errorf("%s\n%q is not of line %d, %q", text, c.Text, c.Line, lines[c.Line-1])
+					}
+				}
+			}
+		}
+	}
+}
