@@ -308,7 +308,7 @@ func AimedSample(r *rand.Rand, m *dataplane.Match) *Sample {
 		Vlan: uint16(NearBound(r, m.VLAN, 0xfff)), Pcp: uint8(NearBound(r, m.PCP, 7)),
 		Tagged: len(m.VLAN)+len(m.PCP) > 0 && r.IntN(8) != 0 || r.IntN(8) == 0,
 		Mark:   uint32(NearBound(r, m.Mark, math.MaxUint32)),
-		Length: int(NearBound(r, m.Length, math.MaxUint32)), Customer: r.IntN(2) == 0,
+		Length: int(min(NearBound(r, m.Length, math.MaxUint32), math.MaxInt)), Customer: r.IntN(2) == 0,
 		SrcMAC: NearBound(r, m.SrcMAC, dataplane.MaxMAC),
 		DstMAC: NearBound(r, append(slices.Clone(m.DstMAC), m.MAC...), dataplane.MaxMAC),
 		Twice:  len(m.InnerVLAN) > 0, Inner: uint16(NearBound(r, m.InnerVLAN, 0xfff)),

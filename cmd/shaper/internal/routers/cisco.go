@@ -146,6 +146,11 @@ func (r *ciscoReader) read(l Line) {
 		}
 		return
 	}
+	if l.Has("no") && r.removes(l) {
+		r.in.Problems = append(r.in.Problems,
+			l.problem("no changes the configuration before it: paste what show running-config prints afterwards"))
+		return
+	}
 	if l.is("end-policy-map") || l.is("end-class-map") { // IOS XR
 		r.leave()
 		return
@@ -185,18 +190,40 @@ func (r *ciscoReader) read(l Line) {
 	}
 }
 
+// removes reports whether a line that begins with no removes a part that was read.
+func (r *ciscoReader) removes(l Line) bool {
+	name := l.Words[len(l.Words)-1]
+	switch {
+	case l.Has("no", "policy-map"):
+		return r.byName[name] != nil
+	case l.Has("no", "class-map"):
+		return r.classMaps[name] != nil
+	case l.Has("no", "class"):
+		return r.policy != nil
+	case l.Has("no", "access-list"):
+		return r.lists[listKey(false, l.Word(2))] != nil
+	case l.Has("no", "ip", "access-list"), l.Has("no", "ipv4", "access-list"), l.Has("no", "ipv6", "access-list"):
+		return r.lists[listKey(l.Has("no", "ipv6"), name)] != nil
+	}
+	return l.Has("no", "rate-limit") && slices.ContainsFunc(r.cars, func(c *ciscoCAR) bool {
+		return c.device == strings.Join(r.device.Words[min(1, len(r.device.Words)):], " ")
+	})
+}
+
 // outsideReason is the reason for limits outside of policies.
-const outsideReason = "it limits packets outside of a policy, and is not imported"
+const outsideReason = "it limits or marks packets outside of a policy, and is not imported"
 
 // ciscoLimit matches statements outside of policy maps that limit, shape or queue packets.
-var ciscoLimit = pattern.Lazy(`(?i)^(?:no )?(?:` + strings.Join([]string{
+var ciscoLimit = pattern.Lazy(`(?i)^(?:` + strings.Join([]string{
 	`police`, `rate-limit`, `traffic-shape`, `storm-control`, `srr-queue`, `wrr-queue`, `priority-queue`,
 	`priority-group`, `custom-queue-list`, `random-detect`, `fair-queue`, `shape`, `queue-limit`,
 	`bandwidth (?:percent|remaining|guaranteed)`, `priority strict`, `mls (?:rate-limit|qos aggregate-policer|qos srr-queue)`,
-	`qos (?:shared-policer|aggregate-policer)`, `(?:platform|hardware) (?:rate-limiter|qos)`,
+	`qos (?:shared-policer|aggregate-policer)`, `(?:platform|hardware) (?:rate-limiter|qos (?:police|shape|queue-buffer|port))`,
 	`hardware access-list .* rate-limit`,
 	`frame-relay (?:traffic-shaping|traffic-rate|cir|bc|be|mincir|fair-queue)`, `map-class frame-relay`,
-	`ip (?:rsvp bandwidth|multicast rate-limit)`, `lpts pifib hardware police`, `flow \S+ rate`, `switchport block`,
+	`ip (?:rsvp bandwidth|multicast rate-limit)`, `lpts (?:pifib hardware|punt) police`, `ip rtp priority`, `broadcast-suppression`, `queue-set`, `hold-queue`,
+	`tx-(?:ring-limit|queue)`, `mls qos (?:cos|trust|map|rewrite)`, `qos (?:trust|cos|map|rewrite)`, `auto qos`,
+	`set (?:ip (?:precedence|dscp|tos)|ipv6 precedence)`, `flow \S+ rate`, `switchport block`,
 }, "|") + `)\b`)
 
 // ciscoPlatforms are statements of one platform only.

@@ -45,11 +45,8 @@ func (r *carReader) take(l Line, v form.Values) error {
 	}
 	when := all
 	if list := v.Get("list"); list != nil {
-		if r.lists[list.(string)] == nil {
-			return errNoList
-		}
 		var err error
-		if when, err = r.lists[list.(string)].match(); err != nil {
+		if when, err = r.listMatch(list.(string), "ip"); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ type ciscoBuilder struct {
 	linkLine   Line             // of the parent's shape statement
 	policyLine Line
 	queues     []*ciscoQueue
+	shapesRest bool // class-default has a rate of its own
 }
 
 // ciscoParts are the statements of a class, translated.
@@ -199,6 +200,7 @@ func (b *ciscoBuilder) policy(p *ciscoPolicy) {
 		s := b.statements(c)
 		parts = append(parts, s)
 		alone := (s.queue.fair != nil || s.queue.limit != nil) && s.shape == nil
+		b.shapesRest = b.shapesRest || c.name == classDefault && s.shape != nil && s.rate > 0
 		linked = linked || s.queue.onLink() || alone && b.link != nil // in the queue of the interface
 	}
 	if linked && b.link == nil {
@@ -277,15 +279,17 @@ func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) *datap
 			b.draft.Cannot(c.line,
 				"its queue has no rate: only shape, or bandwidth with --link, gives it one")
 		}
-		return nil
+		if !b.shapesRest {
+			return nil
+		}
 	}
-	if linked && !q.onLink() && c.name != classDefault {
+	if (linked && !q.onLink() || b.shapesRest && !q.isRated) && c.name != classDefault {
 		return b.defaultQueue() // classes without bandwidth use the queue of class-default
 	}
 	if !linked && !q.isRated {
 		return nil
 	}
-	if q.queue = (&dataplane.Queue{Name: c.name}); linked && c.name == classDefault {
+	if q.queue = (&dataplane.Queue{Name: c.name}); c.name == classDefault {
 		q.queue = b.defaultQueue()
 	}
 	b.draft.Queue(q.queue, c.line, "queue of class %s", c.name)

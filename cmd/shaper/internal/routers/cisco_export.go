@@ -106,8 +106,11 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 		m.colors = []meter.Color{meter.Green}
 	}
 	queue := e.queueOf(c, m.colors)
-	if e.link != nil && queue == nil &&
-		slices.ContainsFunc(m.colors, func(color meter.Color) bool { return !c.Action(color).Drop }) {
+	if q := e.restQueue(p); queue == nil && q != nil && passesAny(c, m.colors) {
+		e.Cannot("class %s: the router puts its packets into queue %s, that of %s: rename %s",
+			c.Name, q.Name, classDefault, classDefault)
+	}
+	if e.link != nil && queue == nil && passesAny(c, m.colors) {
 		e.Cannot("class %s: its packets bypass link %s: the router shapes all packets", c.Name, e.link.Name)
 	}
 	if !metered {
@@ -129,6 +132,26 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 	if queue != nil {
 		e.queue(p, queue)
 	}
+}
+
+// passesAny reports whether a class passes packets of some color.
+func passesAny(c *dataplane.Class, colors []meter.Color) bool {
+	return slices.ContainsFunc(colors, func(color meter.Color) bool { return !c.Action(color).Drop })
+}
+
+// restQueue returns the queue of class-default, in which the router puts the packets of all classes without
+// one, or nil.
+func (e *ciscoExporter) restQueue(p *dataplane.Policy) *dataplane.Queue {
+	last := &p.Classes[len(p.Classes)-1]
+	if e.link != nil || last.Name != classDefault {
+		return nil
+	}
+	for color := range meter.Red + 1 {
+		if a := last.Action(color); a.Queue != nil {
+			return a.Queue
+		}
+	}
+	return nil
 }
 
 // police writes a police statement.

@@ -30,13 +30,14 @@ func (r *ciscoReader) beginsList(l Line) bool {
 		return true
 	}
 	number, err := strconv.Atoi(name)
-	list := r.lists[name]
+	key := listKey(ip == "ipv6", name)
+	list := r.lists[key]
 	if list == nil {
 		list = &ciscoList{
 			v6:       ip == "ipv6",
 			standard: kind == "standard" || err == nil && (number < 100 || 1300 <= number && number < 2000),
 		}
-		r.lists[name] = list
+		r.lists[key] = list
 	}
 	if ip == "" { // access-list 101 permit ...
 		if name == "" || !list.add(Line{l.Number, l.Indent, a.words}, true) {
@@ -52,6 +53,30 @@ func (r *ciscoReader) beginsList(l Line) bool {
 	return true
 }
 
+var errNoList = errors.New("there is no such access list")
+
+// listKey is the key of an access list. Lists for IPv4 and for IPv6 have names of their own.
+func listKey(v6 bool, name string) string { return fmt.Sprint(v6, name) }
+
+// listMatch returns the conditions of the packets that access lists of a name permit: of a family, or of both.
+func (c *ciscoConfig) listMatch(name, family string) (out []Condition, err error) {
+	for _, v6 := range []bool{false, true} {
+		list := c.lists[listKey(v6, name)]
+		if list == nil || v6 && (family == "ip" || family == "ipv4") || !v6 && family == "ipv6" {
+			continue
+		}
+		when, err := list.match()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, when...)
+	}
+	if out == nil {
+		return nil, errNoList
+	}
+	return out, nil
+}
+
 // add adds a line. It returns false if the line is not one of an access list.
 func (c *ciscoList) add(l Line, inside bool) bool {
 	a := &args{l.Words}
@@ -60,7 +85,7 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 		a.number()
 	}
 	switch a.peek() {
-	case "remark":
+	case "remark", "statistics", "counter": // the last two are counters, of NX-OS and EOS
 		return true
 	case "permit", "deny":
 	default:

@@ -61,8 +61,6 @@ func combined(
 	return out, nil
 }
 
-var errNoList = errors.New("there is no such access list")
-
 // ciscoMatch is a match statement that is read.
 type ciscoMatch struct {
 	*ciscoConfig
@@ -93,7 +91,7 @@ func init() { // class maps refer to class maps
 		{Form: "match protocol <word>...", Do: func(_ *ciscoMatch, l Line, _ form.Values) error {
 			return fmt.Errorf("protocol %s is recognized by the contents of packets: a policy has no such condition", l.Word(2))
 		}},
-		{Form: "match [ip | ipv6] access-group [name | ipv4 | ipv6] <word:list>", Do: (*ciscoMatch).list},
+		{Form: "match [ip:family | ipv6:family] access-group [name | ipv4:family | ipv6:family] <word:list>", Do: (*ciscoMatch).list},
 		{Form: "match class-map <word:map>", Do: func(m *ciscoMatch, _ Line, v form.Values) (err error) {
 			m.out, err = m.mapMatch(v.Get("map").(string), m.depth+1)
 			return err
@@ -113,11 +111,8 @@ func (m *ciscoMatch) values(l Line, v form.Values) error {
 }
 
 func (m *ciscoMatch) list(_ Line, v form.Values) (err error) {
-	list := m.lists[v.Get("list").(string)]
-	if list == nil {
-		return errNoList
-	}
-	m.out, err = list.match()
+	family, _ := v.Get("family").(string)
+	m.out, err = m.listMatch(v.Get("list").(string), family)
 	return err
 }
 

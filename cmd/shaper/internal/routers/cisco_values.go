@@ -274,6 +274,12 @@ func markValue(field dataplane.Field, value string) (uint32, error) {
 func ciscoDSCP(s string) (uint8, error) {
 	if s = strings.ToLower(s); s == "default" {
 		s = "0"
+	} else if hex, ok := strings.CutPrefix(s, "0x"); ok { // Junos
+		v, err := strconv.ParseUint(hex, 16, 8)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a DSCP", s)
+		}
+		s = fmt.Sprint(v)
 	}
 	return marker.ParseDSCP(s)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -24,7 +25,7 @@ var all = []Condition{{}}
 // ConditionOf returns a condition made from a statement.
 func ConditionOf(line Line, m dataplane.Match) Condition {
 	c := Condition{Match: m, from: map[string]policywriter.Comment{}}
-	for _, f := range lists {
+	for _, f := range lists() {
 		if f.len(&m) > 0 {
 			c.from[f.name] = policywriter.Comment{Line: line.Number, Text: line.Text()}
 		}
@@ -67,7 +68,7 @@ func listOf[T comparable](
 }
 
 // lists are the lists of a match. A condition of a router has no others.
-var lists = func() []list {
+var lists = sync.OnceValue(func() []list {
 	prefixes := func(a, b netip.Prefix) (netip.Prefix, bool) {
 		if a.Bits() > b.Bits() {
 			return a, a.Overlaps(b)
@@ -85,7 +86,7 @@ var lists = func() []list {
 		}, JoinRanges))
 	}
 	return out
-}()
+})
 
 func distinct(list []netip.Prefix) (out []netip.Prefix) {
 	for _, p := range list {
@@ -138,7 +139,7 @@ func (c Condition) and(d Condition) (Condition, bool) {
 	if out.from == nil {
 		out.from = map[string]policywriter.Comment{}
 	}
-	for _, l := range lists {
+	for _, l := range lists() {
 		switch {
 		case l.len(&d.Match) == 0:
 			l.copy(&out.Match, &c.Match)
@@ -162,7 +163,7 @@ func (c Condition) with(d Condition) Condition {
 		return d
 	}
 	out := Condition{from: maps.Clone(c.from)}
-	for _, l := range lists {
+	for _, l := range lists() {
 		if l.len(&c.Match) > 0 && l.len(&d.Match) > 0 {
 			l.union(&out.Match, &c.Match, &d.Match)
 			out.addComment(l.name, d)
@@ -211,7 +212,7 @@ func (c Condition) or(d Condition) (Condition, bool) {
 		return c, false
 	}
 	out := Condition{Match: m, from: maps.Clone(c.from)}
-	for _, l := range lists {
+	for _, l := range lists() {
 		if !l.equal(&c.Match, &d.Match) {
 			out.addComment(l.name, d)
 		}
@@ -232,7 +233,7 @@ func Unite(a, b dataplane.Match, mixed bool) (m dataplane.Match, ok bool) {
 	} else if !slices.Equal(x, y) {
 		return m, false
 	}
-	for _, l := range lists {
+	for _, l := range lists() {
 		address := l.name == "src" || l.name == "dst"
 		switch {
 		case l.name == "ethertype" || l.equal(&a, &b):

@@ -41,7 +41,7 @@ func matchOf(v form.Values) (m dataplane.Match) {
 var conditionKinds = form.Readers{
 	"word":       func(words []string) (any, int, error) { return words[0], 1, nil },
 	"number":     readNumber,
-	"dscp":       one(readDSCP),
+	"dscp":       readDSCPs,
 	"precedence": one(readPrecedence),
 	"proto":      one(readProtocol),
 	"0-7":        numbersTo(7),
@@ -72,9 +72,25 @@ func one(read func(word string) (dataplane.Range, error)) form.Reader {
 	}
 }
 
-func readDSCP(word string) (dataplane.Range, error) {
-	v, err := ciscoDSCP(word)
-	return dataplane.Range{First: uint64(v), Last: uint64(v)}, err
+// readDSCPs reads a codepoint by number or name, or some: 10,12-14.
+func readDSCPs(words []string) (any, int, error) {
+	var out []dataplane.Range
+	for part := range strings.SplitSeq(words[0], ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		a, err := ciscoDSCP(first)
+		b := a
+		if err == nil && ranged {
+			b, err = ciscoDSCP(last)
+		}
+		if err == nil && b < a {
+			err = fmt.Errorf("range %s ends before it begins", part)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		out = append(out, dataplane.Range{First: uint64(a), Last: uint64(b)})
+	}
+	return out, 1, nil
 }
 
 // precedences are the names of precedences (RFC 791 §3.1).
@@ -156,7 +172,10 @@ var portNames = map[string]uint64{
 	"ntp": 123, "netbios-ns": 137, "netbios-dgm": 138, "netbios-ssn": 139, "imap": 143, "snmp": 161,
 	"snmptrap": 162, "bgp": 179, "ldap": 389, "https": 443, "isakmp": 500, "syslog": 514, "rip": 520,
 	"radius": 1812, "radacct": 1813, "ldp": 646, "snmp-trap": 162,
-	"snmp-agent": 161,
+	"snmp-agent": 161, "echo": 7, "discard": 9, "daytime": 13, "chargen": 19, "time": 37, "nameserver": 42, "whois": 43,
+	"gopher": 70, "finger": 79, "hostname": 101, "pop2": 109, "ident": 113, "nntp": 119, "xdmcp": 177, "irc": 194,
+	"mobile-ip": 434, "pim-auto-rp": 496, "cmd": 514, "lpd": 515, "uucp": 540, "klogin": 543, "kshell": 544,
+	"non500-isakmp": 4500,
 }
 
 func readPort(word string) (uint64, error) {
