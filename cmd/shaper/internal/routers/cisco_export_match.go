@@ -18,7 +18,7 @@ const (
 // classMap writes the condition of a class. Parts with alternatives get a class map of their own.
 func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 	m := &c.Match
-	written := []string{"DSCP", "PCP", "VLAN", "Length"}
+	written := []string{"DSCP", "PCP", "VLAN", "InnerVLAN", "Length"}
 	var lines []string
 	if words := dscpWords(m.DSCP); len(words) > 0 {
 		lines = append(lines, e.either(name+"-DSCP", "match dscp", words, mostDSCP))
@@ -32,6 +32,9 @@ func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 	}
 	if len(m.VLAN) > 0 {
 		lines = append(lines, "match vlan "+strings.Join(values(m.VLAN), " "))
+	}
+	if len(m.InnerVLAN) > 0 {
+		lines = append(lines, "match vlan inner "+strings.Join(values(m.InnerVLAN), " "))
 	}
 	e.checkLength(c)
 	if len(m.Length) > 0 {
@@ -93,7 +96,7 @@ func (e *ciscoExporter) etherType(c *dataplane.Class, name string) string {
 // lists writes the access lists for addresses, protocols and ports, and returns the statements
 // that refer to them.
 func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
-	e.checkPorts(&c.Match, c.Name)
+	e.checkProtocols(&c.Match, c.Name)
 	var groups []string
 	for _, family := range e.families(c) {
 		entries, ok := ciscoSides.permits(&c.Match, family == 6)

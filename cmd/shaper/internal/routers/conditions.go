@@ -137,12 +137,19 @@ func readProtocol(word string) (dataplane.Range, error) {
 	return dataplane.Range{First: n, Last: n}, nil
 }
 
+// extensions are the protocols of IPv6 extension headers (IANA), which a policy skips.
+var extensions = []uint64{0, 43, 44, 51, 60, 135, 139, 140}
+
 // readProtocol6 reads a protocol in a list for IPv6, where icmp is that of IPv6.
 func readProtocol6(word string) (dataplane.Range, error) {
 	if strings.EqualFold(word, "icmp") {
 		word = "icmpv6"
 	}
-	return readProtocol(word)
+	r, err := readProtocol(word)
+	if err == nil && slices.Contains(extensions, r.First) {
+		err = fmt.Errorf("%s is an extension header: the protocol of a policy is the one behind them", word)
+	}
+	return r, err
 }
 
 // numbersTo returns a reader of numbers and ranges with dashes, joined by commas, up to a maximum.

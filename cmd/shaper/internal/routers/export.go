@@ -243,11 +243,17 @@ func inAccessList(m *dataplane.Match) bool {
 	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
 }
 
-// checkPorts refuses ports of protocols other than TCP, UDP and SCTP: routers do not accept such a
-// condition.
-func (e *exporter) checkPorts(m *dataplane.Match, class string) {
+// checkProtocols refuses ports of protocols other than TCP, UDP and SCTP, which routers do not accept, and
+// extension headers of IPv6, which the router compares.
+func (e *exporter) checkProtocols(m *dataplane.Match, class string) {
 	protocols, _ := singles(m.Proto, 256)
+	families := Family(m)
+	v6 := len(families) == 0 || Overlap(families, single(etherIPv6))
 	for _, n := range protocols {
+		if v6 && slices.Contains(extensions, n) {
+			e.Cannot("class %s: proto %d is an extension header in IPv6, and a policy compares the protocol behind these: write ethertype: ipv4",
+				class, n)
+		}
 		if !slices.Contains([]uint64{6, 17, 132}, n) && len(m.SPort)+len(m.DPort) > 0 {
 			e.Cannot("class %s: ports of protocol %d: the router has those of tcp, udp and sctp", class, n)
 		}

@@ -28,6 +28,7 @@ type junosConfig struct {
 	byFamily map[string]*junosFilter  // with the family
 	prefixes map[string][]string      // prefix lists
 	named    map[string]bool          // parts among the problems
+	listed   []string                 // names of filters in lists of interfaces
 }
 
 // junosFilter is a firewall filter of a family.
@@ -142,6 +143,9 @@ func (c *junosConfig) path(l Line) {
 
 // interfacePolicer reads which packets of an interface a policer meters.
 func (c *junosConfig) interfacePolicer(l Line) {
+	if slices.ContainsFunc(l.Words, func(w string) bool { return w == "input-list" || w == "output-list" }) {
+		c.listed = append(c.listed, l.Words...)
+	}
 	i := slices.Index(l.Words, "policer")
 	if i < 2 || l.Words[i-2] != "family" {
 		c.in.Skip(l)
@@ -218,9 +222,9 @@ func (c *junosConfig) policersOf(t *junosTerm) (list []*junosPolicer) {
 	return list
 }
 
-// hasPolicer reports whether some term of the filter uses a policer.
+// hasPolicer reports whether some term of the filter uses a policer, or another filter, which may use one.
 func (f *junosFilter) hasPolicer() bool {
-	return slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
+	return len(f.unknown) > 0 || slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
 		return slices.ContainsFunc(t.then, func(l Line) bool {
 			return slices.Contains(l.Words, "policer") || slices.Contains(l.Words, "three-color-policer")
 		})
@@ -261,7 +265,7 @@ func (c *junosConfig) drafts() {
 	}
 	whole := slices.ContainsFunc(c.in.Drafts, func(d *Draft) bool { return !d.Part })
 	for _, p := range c.policers {
-		if p.used {
+		if p.used && p.on == nil {
 			continue
 		}
 		name := p.name
@@ -269,8 +273,9 @@ func (c *junosConfig) drafts() {
 			name = p.line.Text()
 		}
 		d := c.in.Draft(name, p.line.Number)
-		d.Part = whole
-		d.Remark("Policer %s is not used by a filter: it meters all packets of its interfaces.", p.name)
+		d.Part = whole && p.on == nil
+		d.Remark("Policer %s meters all packets of its interfaces.", p.name)
+		p.parse()
 		slices.Sort(p.on)
 		families := slices.Compact(p.on)
 		if families == nil {
@@ -319,6 +324,13 @@ func (c *junosConfig) combine(group []*junosFilter) (terms [][]*junosTerm, ok bo
 			return nil, false
 		}
 	}
+	for _, p := range c.policers {
+		uses := func(t *junosTerm) bool { return slices.Contains(c.policersOf(t), p) }
+		if p.parse(); p.shared && !p.families && // by the terms of each filter
+			slices.ContainsFunc(group[0].terms, uses) && slices.ContainsFunc(group[1].terms, uses) {
+			return nil, false
+		}
+	}
 	return terms, true
 }
 
@@ -354,6 +366,13 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 	for i, f := range group {
 		for _, l := range f.unknown {
 			d.Cannot(l, "it is not understood")
+		}
+		if slices.Contains(c.listed, f.name) {
+			d.Cannot(f.line, "an interface has it in a list of filters, which are one filter: paste them as one")
+		}
+		if f.family != "inet" && f.family != "inet6" {
+			d.Note(f.line, "a filter of family %s also takes packets that are not IP, and a class of a policy only with ethertype or length",
+				f.family)
 		}
 		takesAll := func(side []*junosTerm) bool { return side[i] != nil && len(side[i].from) == 0 }
 		open := !slices.ContainsFunc(terms, takesAll)

@@ -187,7 +187,7 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 	add("destination-port", values(m.DPort))
 	add(dscpKey, dscpWords(m.DSCP))
 	add("packet-length", values(m.Length))
-	e.checkPorts(m, class)
+	e.checkProtocols(m, class)
 	written := append(accessListFields(m), "DSCP", "Length")
 	if len(m.EtherType) > 0 && !slices.Contains(written, "EtherType") {
 		e.Cannot("class %s: ethertype: a filter of an IP family has ipv4 and ipv6 only", class)

@@ -51,8 +51,9 @@ var junosConditions = []Statement[*junosFrom]{
 	{Form: "(dscp | traffic-class) <dscp>", Do: (*junosFrom).values},
 	{Form: "(precedence | ip-precedence) <precedence:dscp>", Do: (*junosFrom).values},
 	{Form: "packet-length <length>", Do: (*junosFrom).values},
-	{Form: "(vlan | vlan-id | user-vlan-id | learn-vlan-id | dot1q-tag) <vlan>", Do: (*junosFrom).values},
-	{Form: "(user-vlan-1p-priority | learn-vlan-1p-priority) <0-7:pcp>", Do: (*junosFrom).values},
+	{Form: "(vlan | vlan-id | learn-vlan-id | dot1q-tag) <vlan>", Do: (*junosFrom).values},
+	{Form: "learn-vlan-1p-priority <0-7:pcp>", Do: (*junosFrom).values},
+	{Form: "(user-vlan-id | user-vlan-1p-priority) <word>", Reason: "which tag of the packet it is depends on the interface of the router"},
 	{Form: "ether-type <ethertype>", Do: (*junosFrom).values},
 }
 
@@ -97,26 +98,30 @@ func readEtherType(word string) (dataplane.Range, error) {
 
 // values adds the value of a statement.
 func (f *junosFrom) values(l Line, v form.Values) error {
-	f.add(l, v[0].Name, v[0].Value)
+	key := v[0].Name
+	if strings.HasSuffix(l.Words[0], "precedence") {
+		key = "precedence" // and dscp must match both
+	}
+	f.add(l, key, v[0].Name, v[0].Value)
 	return nil
 }
 
-// add adds a value of a field: a prefix or ranges.
-func (f *junosFrom) add(l Line, field string, value any) {
+// add adds a value of a field: a prefix or ranges. Those with one key are alternatives.
+func (f *junosFrom) add(l Line, key, field string, value any) {
 	sides := map[string][]string{"address": {"src", "dst"}, "port": {"sport", "dport"}}[field]
 	if sides == nil {
 		sides = []string{field}
 	}
-	if f.when[field] == nil {
-		f.fields = append(f.fields, field)
-		f.when[field] = make([]Condition, len(sides))
+	if f.when[key] == nil {
+		f.fields = append(f.fields, key)
+		f.when[key] = make([]Condition, len(sides))
 	}
 	for i, side := range sides {
 		c := ConditionOf(l, matchOf(form.Values{{Name: side, Value: value}}))
 		if p, ok := value.(netip.Prefix); ok && p.Bits() == 0 { // any address, of this family
 			c = ConditionOf(l, dataplane.Match{EtherType: familyOf(f.v6).EtherType})
 		}
-		f.when[field][i] = f.when[field][i].with(c)
+		f.when[key][i] = f.when[key][i].with(c)
 	}
 }
 
@@ -129,7 +134,7 @@ func (f *junosFrom) list(l Line, v form.Values) error {
 			return err
 		}
 		if p.Addr().Is6() == f.v6 { // a list can have both
-			f.add(l, v[0].Name, p)
+			f.add(l, v[0].Name, v[0].Name, p)
 			found = true
 		}
 	}

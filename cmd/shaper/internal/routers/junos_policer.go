@@ -81,7 +81,7 @@ var junosKinds6 = replaced(junosKinds, form.Readers{
 })
 
 // junosShared is the form of statements that tell which terms and interfaces share a policer.
-const junosShared = "(filter-specific:filter | logical-interface-policer:families | physical-interface-policer)"
+const junosShared = "(filter-specific:filter | logical-interface-policer:families | physical-interface-policer:families)"
 
 // The statements of policers.
 var (

@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,10 @@ func TestRightValues(t *testing.T) {
 		{"ranges of protocols", "junos", "", "set firewall family inet filter f term t from protocol [ 2-5 17 ]\nset firewall family inet filter f term t then discard\n", "classes: [{name: t, match: {ethertype: ipv4, proto: [2-5, 17]}, green: drop}, {name: rest, match: {ethertype: ipv4}, green: drop}]"},
 		{"any address", "junos", "", "set firewall family inet6 filter f term t from source-address ::/0\nset firewall family inet6 filter f term t then accept\n", "classes: [{name: t, match: {ethertype: ipv6}}, {name: rest, match: {ethertype: ipv6}, green: drop}]"},
 		{"policer of an interface", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 2k\nset firewall policer p then discard\nset interfaces ge-0/0/0 unit 0 family inet policer input p\n", "classes: [{name: p, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 2000}}]"},
+
+		{"a policer of two families of an interface", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall policer p logical-interface-policer\nset interfaces ge-0/0/0 unit 0 family inet policer input p\nset interfaces ge-0/0/0 unit 0 family inet6 policer input p\n", "meters: {p: {type: token-bucket, rate: 1mbit, burst: 15000}}\nclasses: [{name: a, match: {ethertype: ipv4}, meter: p}, {name: b, match: {ethertype: ipv6}, meter: p}]"},
+		{"physical-interface-policer", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall policer p physical-interface-policer\nset firewall family inet filter F physical-interface-filter\nset firewall family inet filter F term a from protocol tcp\nset firewall family inet filter F term a then policer p\nset firewall family inet filter F term b then policer p\n", "meters: {p: {type: token-bucket, rate: 1mbit, burst: 15000}}\nclasses: [{name: a, match: {proto: tcp, ethertype: ipv4}, meter: p}, {name: b, match: {ethertype: ipv4}, meter: p}]"},
+		{"hexadecimal codepoints", "junos", "", "set firewall family inet filter f term t from dscp 0x10\nset firewall family inet filter f term t then discard\nset firewall family inet filter f term u then accept\n", "classes: [{name: t, match: {dscp: 16, ethertype: ipv4}, green: drop}, {name: u, match: {ethertype: ipv4}}]"},
 
 		{"units of CloudEngine", "huawei", "", "interface GE1/0/1\n qos car cir 390 mbps cbs 100 kbytes pbs 200 kbytes inbound\n", all("type: srtcm, cir: 390mbit, cbs: 100000, ebs: 200000")},
 		{"CloudEngine", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000\n", all("type: srtcm, cir: 10mbit, cbs: 80000, ebs: 80000")},
@@ -133,6 +138,16 @@ func TestRefusals(t *testing.T) {
 		{"junos", "set interfaces ge-0/0/0 unit 0 family ethernet-switching storm-control default\nset firewall family inet filter F term T then accept\n", 1, outsideReason},
 		{"junos", "set firewall family mpls filter F term T then accept\n", 1, "family mpls"},
 		{"junos", "set groups G firewall policer p then discard\nset firewall family inet filter F term T then accept\n", 1, "not expanded"},
+		{"junos", "set firewall family bridge filter F term T from user-vlan-id 10\nset firewall family bridge filter F term T then accept\n", 1, "which tag"},
+		{"junos", "set firewall family bridge filter F term T from user-vlan-1p-priority 3\nset firewall family bridge filter F term T then accept\n", 1, "which tag"},
+		{"junos", "set firewall family inet6 filter F term T from next-header 44\nset firewall family inet6 filter F term T then accept\n", 1, "extension header"},
+		{"junos", "set firewall family inet filter F term T from dscp ef\nset firewall family inet filter F term T from precedence 3\nset firewall family inet filter F term T then accept\n", 1, "no packet matches"},
+		{"junos", "set firewall family inet filter G term x then accept\nset firewall family inet filter H term x then accept\nset interfaces ge-0/0/0 unit 0 family inet filter input-list [ G H ]\n", 1, "list of filters"},
+		{"huawei", "acl 3001\n rule 5 permit ip source 10.1.0.0 0.0.255.255\n rule 10 deny ip\ntraffic classifier c\n if-match acl 3001\ntraffic behavior b\n car cir 64 cbs 8000 pbs 8000\ntraffic policy P\n classifier c behavior b\n", 9, "deny rule"},
+		{"huawei", "acl 3001\n rule permit tcp\nacl 3002\n rule permit udp\ntraffic classifier c operator and\n if-match acl 3001\n if-match acl 3002\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 11, "several acl with operator and"},
+		{"h3c", "traffic classifier c\n if-match service-vlan-id 5\n if-match service-vlan-id 6\ntraffic behavior b\n filter deny\nqos policy P\n classifier c behavior b\n", 7, "several service-vlan-id"},
+		{"h3c", "interface GE1\n qos lr inbound cir 1000 cbs 100000 ebs 50000\n", 2, "second bucket"},
+		{"huawei", "interface GE1\n traffic-remark inbound acl 3000 dscp 10\n qos lr outbound cir 64\n", 2, outsideReason},
 		{"huawei", "interface GE1\n qos car inbound cir 64\n", 2, "give --platform: s7700, s5700, ce, ne"},
 		{"huawei", "interface GE1\n qos car inbound strange cir 64 cbs 8000 pbs 8000\n", 2, "not understood"},
 		{"huawei", "traffic-limit inbound acl 3000 cir 64\n", 1, outsideReason},
@@ -183,6 +198,33 @@ func TestNamedPolicies(t *testing.T) {
 		wanted := func(p Problem) bool { return strings.Contains(p.String(), tt.want) }
 		if err != nil || !slices.ContainsFunc(problems, wanted) {
 			t.Errorf("%s: got %v %v, want %q", tt.text, problems, err, tt.want)
+		}
+	}
+}
+
+// TestSeveralPolicies checks configurations from which only a choice can make one policy.
+func TestSeveralPolicies(t *testing.T) {
+	t.Parallel()
+	const policer = "set firewall policer %s if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer %[1]s then discard\n"
+	p, q := fmt.Sprintf(policer, "p"), fmt.Sprintf(policer, "q")
+	const filter = "set firewall family inet filter %s term x then %s\n"
+	for name, text := range map[string]string{
+		"a policer of an interface beside a filter": p + q + fmt.Sprintf(filter, "G", "policer p") +
+			"set interfaces e unit 0 family inet policer input q\n",
+		"a policer of an interface and of a filter": p + fmt.Sprintf(filter, "G", "policer p") +
+			"set interfaces e unit 0 family inet policer input p\n",
+		"a filter in a filter": p + fmt.Sprintf(filter, "G", "policer p") +
+			"set firewall family inet filter F term b filter G\n" + fmt.Sprintf(filter, "F", "accept"),
+		"a policer of each filter": p +
+			"set firewall policer p filter-specific\n" + fmt.Sprintf(filter, "F", "policer p") +
+			"set firewall family inet6 filter F term y then policer p\n",
+	} {
+		in, err := From("junos").Import(Source{Text: text})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, _, err := in.Pick(""); err == nil || !strings.Contains(err.Error(), "--name") {
+			t.Errorf("%s: %v, want a choice by --name", name, err)
 		}
 	}
 }

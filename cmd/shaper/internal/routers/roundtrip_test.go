@@ -304,6 +304,9 @@ func randomMatch(r *rand.Rand, able ability, v6 bool) string {
 		var list []string
 		for range 1 + r.IntN(count) {
 			v := r.IntN(most)
+			for key == "proto" && slices.Contains([]int{0, 43, 44, 51, 60, 135, 139, 140}, v) { // of IPv6 headers
+				v = r.IntN(most)
+			}
 			if list != nil && r.IntN(8) == 0 {
 				list = append(list, list[0]) // one value twice
 				continue

@@ -97,7 +97,8 @@ var cloudEngine = pattern.Lazy(
 // vrpOutside matches statements outside of behaviors that limit, shape or queue packets.
 var vrpOutside = pattern.Lazy(`(?i)^(?:undo )?(?:` + strings.Join([]string{
 	`car`, `gts`, `qos (?:car|lr|gts|queue|max-bandwidth|bandwidth|reserved-bandwidth|wrr|wfq|sp|pq|drr|wred|carl)`,
-	`traffic-limit`, `traffic-shape`, `line-rate`, `user-queue`, `flow-queue`, `port-queue`, `port shaping`,
+	`traffic-limit`, `traffic-shape`, `traffic-remark`, `qos (?:trust|priority|map-table)`, `trust`, `port priority`,
+	`remark`, `line-rate`, `user-queue`, `flow-queue`, `port-queue`, `port shaping`,
 	`share-shaping`, `queue-shaping`, `\S+-suppression`, `storm[ -](?:suppression|control|constrain)`, `packet-rate`,
 	`icmp rate-limit`, `arp speed-limit`,
 }, "|") + `)\b|\bqos (?:\S+ )?(?:car|lr|gts) |\bcir \d`)

@@ -178,6 +178,9 @@ func (p *vrpLimit) carClass(d *Draft, class *dataplane.Class) error {
 	if !p.line.Has("qos", "lr") {
 		return p.meter(d, class, nil, nil)
 	}
+	if p.be.value > 0 {
+		return errors.New("ebs of lr: the guides do not say which packets take tokens of a second bucket")
+	}
 	if !p.bc.given {
 		var err error
 		if p.bc, err = p.fallback("lr", "cbs", p.cir.value, 0); err != nil {
@@ -198,7 +201,7 @@ func (p *vrpLimit) shaper(d *Draft, name string) *dataplane.Queue {
 	q.Rate = meter.BitRate(p.cir.value)
 	d.From(q, "rate", p.line, "cir %s; sent packet by packet, without burst", p.cir.text)
 	if p.bc.given || p.be.given {
-		d.Note(p.line, "burst %s: %s", cmp.Or(p.bc.text, p.be.text), burstReason)
+		d.Note(p.line, "burst %s: %s", strings.TrimSpace(p.bc.text+" "+p.be.text), burstReason)
 	}
 	switch {
 	case p.length.given:

@@ -50,15 +50,15 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 // kinds must have one value each, because classifiers combine all conditions by or, or by and.
 func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 	m := &c.Match
-	written := []string{"DSCP", "PCP", "VLAN"}
+	written := []string{"DSCP", "PCP", "VLAN", "InnerVLAN"}
 	var kinds [][]string
 	add := func(lines []string) {
 		if len(lines) > 0 {
 			kinds = append(kinds, lines)
 		}
 	}
-	words := map[bool][2]string{
-		false: {"8021p", "vlan-id"}, true: {"service-dot1p", "service-vlan-id"},
+	words := map[bool][3]string{
+		false: {"8021p", "vlan-id", "cvlan-id"}, true: {"service-dot1p", "service-vlan-id", "customer-vlan-id"},
 	}[e.h3c]
 	inList := inAccessList(m)
 	if !inList {
@@ -70,15 +70,13 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 		pcps = append(pcps, fmt.Sprint(v))
 	}
 	add(oneLine(words[0], pcps))
-	var vlans []string
-	for _, r := range JoinRanges(slices.Clone(m.VLAN)) {
-		if r.First == r.Last {
-			vlans = append(vlans, fmt.Sprintf("%s %d", words[1], r.First))
-		} else {
-			vlans = append(vlans, fmt.Sprintf("%s %d to %d", words[1], r.First, r.Last))
+	for i, tags := range [][]dataplane.Range{m.VLAN, m.InnerVLAN} {
+		var vlans []string
+		for _, v := range values(tags) {
+			vlans = append(vlans, words[1+i]+" "+strings.Replace(v, "-", " to ", 1))
 		}
+		add(vlans)
 	}
-	add(vlans)
 	switch {
 	case inList:
 		written = append(written, accessListFields(m)...)
@@ -119,12 +117,15 @@ func oneLine(key string, words []string) (lines []string) {
 
 // protocols returns the conditions for EtherTypes.
 func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
-	key := map[bool]string{false: "l2-protocol", true: "protocol"}[e.h3c]
 	for _, r := range JoinRanges(slices.Clone(c.Match.EtherType)) {
 		name, ok := map[uint64]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}[r.First]
 		if !ok || r.First != r.Last {
 			e.Cannot("class %s: ethertype: the router has ipv4, ipv6 and arp", c.Name)
 			continue
+		}
+		key := "protocol"
+		if name == "arp" && !e.h3c {
+			key = "l2-protocol"
 		}
 		lines = append(lines, key+" "+name)
 	}
@@ -133,7 +134,7 @@ func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 
 // accessLists writes access lists for addresses, protocols, ports and DSCPs.
 func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
-	e.checkPorts(&c.Match, c.Name)
+	e.checkProtocols(&c.Match, c.Name)
 	for _, family := range e.families(c) {
 		var codepoints []string
 		for _, w := range dscpWords(c.Match.DSCP) {

@@ -1,7 +1,9 @@
 package routers
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,11 +76,32 @@ func (c *vrpConfig) classMatch(name string) ([]Condition, error) {
 		}
 		return nil, fmt.Errorf("there is no traffic classifier %s", name)
 	}
+	if err := m.ambiguous(); err != nil {
+		return nil, err
+	}
 	return combined(m.lines, m.or, "classifier "+name, func(l Line) ([]Condition, error) {
 		one := &vrpMatch{vrpConfig: c}
 		err := vrpConditions.Read(one, l)
 		return one.out, err
 	})
+}
+
+// ambiguous returns an error if all statements must match and several are of a kind, of which some
+// platforms take any.
+func (m *vrpClassifier) ambiguous() error {
+	seen := map[string]bool{}
+	for _, l := range m.lines {
+		kind := strings.ToLower(l.Word(1))
+		if slices.ContainsFunc(l.Words, func(w string) bool { return strings.EqualFold(w, "acl") }) {
+			kind = "acl"
+		}
+		if seen[kind] && !m.or && (kind == "acl" || strings.HasSuffix(kind, "vlan-id")) {
+			return fmt.Errorf("line %d: %s: of several %s with operator and, a packet must match all on some platforms, and one on others: write one statement",
+				l.Number, l.Text(), kind)
+		}
+		seen[kind] = true
+	}
+	return nil
 }
 
 // vrpMatch is an if-match statement that is read.
@@ -147,6 +170,10 @@ func (list *vrpList) match() ([]Condition, error) {
 	}[[2]bool{list.basic, list.v6}]
 	return permitted(list.lines, "rules", func(l Line) (*listEntry, error) {
 		e := &listEntry{v6: list.v6}
-		return e, read.Read(e, l)
+		err := read.Read(e, l)
+		if err == nil && !e.permit {
+			err = errors.New("some platforms discard the packets of a deny rule, and others ignore it: write a class that drops them")
+		}
+		return e, err
 	})
 }
