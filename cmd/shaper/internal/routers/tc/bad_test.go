@@ -65,6 +65,15 @@ func TestTCProblems(t *testing.T) {
 		{"tc qdisc add dev eth0 root tbf burst 10k limit 10k", 1, "rate is missing"},
 		{"tc qdisc add dev eth0 root tbf rate 1mbit burst 10k", 1, "limit or latency"},
 		{"tc qdisc add root tbf rate 1mbit burst 10k limit 1k", 1, "dev is missing"},
+		{"[ \"$1\" = fast ] && tc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k", 1, "begins in line 1"},
+		{"false || tc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k", 1, "begins in line 1"},
+		{"grep x y && echo && tc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k", 1, "begins in line 1"},
+		{"exit 0\ntc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k", 2, "begins in line 1"},
+		{"tc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k\nif true; then\ntc qdisc del dev eth0 root\nfi", 3, "begins in line 2"},
+		{"tc qdisc change dev eth0 root tbf rate 1mbit burst 10k limit 1k", 1, "no qdisc there"},
+		{"tc filter change dev eth0 ingress pref 1 matchall action drop", 1, "handle is missing"},
+		{"tc filter change dev eth0 ingress pref 1 handle 1 matchall action drop", 1, "no such filter"},
+		{"tc qdisc add dev eth0 root handle 1: htb default 1\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\ntc qdisc add dev eth0 parent 1:1 pfifo_fast", 3, "three bands"},
 		{"if true; then\n\ttc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k\nfi", 2, "begins in line 1"},
 		{chain(9), 10, "class 1:9 is at level 9: htb has at most 8"},
 		{
@@ -117,6 +126,7 @@ func TestTCNotes(t *testing.T) {
 		htb   = "tc qdisc add dev eth0 root handle 1: htb default 3\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n"
 		two   = "tc class add dev eth0 parent 1:1 classid 1:2 htb rate 4mbit ceil 8mbit\n"
 		three = "tc class add dev eth0 parent 1:1 classid 1:3 htb rate 4mbit ceil 8mbit"
+		mark  = "\ntc filter add dev eth0 parent 1: protocol ip prio 1 handle 1 fw flowid 1:"
 		to2   = "\ntc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip src 10.0.0.0/8 flowid 1:2"
 	)
 	for _, c := range []struct {
@@ -124,6 +134,8 @@ func TestTCNotes(t *testing.T) {
 		line   int    // 0: no note
 		reason string // a part of it
 	}{
+		{htb + two + three + mark + "2\ntc filter add dev eth0 parent 1: protocol ip prio 1 matchall flowid 1:3", 6, "protocol or kind, from line 5"},
+		{htb + two + three + mark + "2" + mark + "3", 6, "line 5 has a filter with its handle"},
 		{htb + two + three + to2, 0, ""},
 		{htb + two + three + " burst 15k cburst 4k" + to2, 4, "burst and cburst"},
 		{htb + two + three + " quantum 2999" + to2, 2, "rounded to weights"},
@@ -133,7 +145,7 @@ func TestTCNotes(t *testing.T) {
 		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip flower ip_tos 0x10 flowid 1:3", 4, "ECN bits"},
 		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip handle 1/0xff fw flowid 1:3", 4, "other bits of the mark"},
 		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip u32 match u16 0 0xffc0 at 2 flowid 1:3", 4, "total length"},
-		{htb + two + three + to2 + "\ntc filter add dev eth0 parent 1: protocol ipv6 prio 1 u32 match ip6 src ::/0 flowid 1:2", 6, "another protocol, from line 5"},
+		{htb + two + three + to2 + "\ntc filter add dev eth0 parent 1: protocol ipv6 prio 1 u32 match ip6 src ::/0 flowid 1:2", 6, "another protocol or kind, from line 5"},
 		{"tc qdisc add dev eth0 root tbf rate 10mbit burst 256m latency 25ms", 1, "burst 256m is left out: tbf sends as much at once"},
 		{"tc qdisc add dev eth0 root tbf rate 10mbit burst 10k latency 25ms mtu 1600 peakrate 20mbit", 1, "peakrate 20mbit is left out"},
 		{htb + three + " mtu 1600", 3, "are left out"},

@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -91,7 +92,7 @@ func (q *qdiscRead) cake(option, argument string) (err error) {
 	if o, ok := cakeOverheads[option]; ok {
 		q.length.network = true
 		q.length.overhead += o.overhead
-		q.length.mpu = max(q.length.mpu, o.mpu)
+		q.length.mpu = cmp.Or(o.mpu, q.length.mpu)
 	}
 	if flow, ok := cakeFlows[option]; ok {
 		q.fair, q.isolate = flow, ""
@@ -119,8 +120,7 @@ func (q *qdiscRead) cake(option, argument string) (err error) {
 	case "overhead":
 		var n int
 		n, err = strconv.Atoi(argument)
-		q.length.network = true
-		q.length.overhead += n
+		q.length.network, q.length.overhead = true, n
 	case "mpu":
 		q.length.mpu, err = strconv.Atoi(argument)
 	case "raw":
@@ -139,6 +139,35 @@ func (q *qdiscRead) cake(option, argument string) (err error) {
 func cakeCoDel(rtt time.Duration) queue.CoDel {
 	return queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
 }
+
+// cakeCoDel returns the CoDel of cake at its rate: a slow one needs the time of 1.5 packets (cake_set_rate
+// in the kernel's sch_cake.c).
+func (q *tcQdisc) cakeCoDel() queue.CoDel {
+	c := q.codel
+	if q.rate == nil || q.rate.bytes == 0 {
+		return c
+	}
+	packets := time.Duration(int64(maxFrame) * int64(time.Second) * 3 / 2 / q.rate.bytes)
+	target := max(c.Target, packets)
+	return queue.CoDel{Target: target, Interval: max(c.Interval+target-c.Target, 2*target)}
+}
+
+// maxFrame is the length of the longest frame of most interfaces, in bytes (psched_mtu).
+const maxFrame = 1500 + ethernetHeader
+
+// cakeLimit sets the default limit of cake (cake_reconfigure in the kernel's sch_cake.c).
+func (q *tcQdisc) cakeLimit() {
+	q.bytes = 4 << 20
+	if q.rate != nil {
+		us := q.codel.Interval.Microseconds()
+		q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
+	}
+	q.bytes = min(q.bytes, cakePackets*maxFrame)
+	q.limitFrom = fmt.Sprintf("cake's default: the bytes of 4 intervals, at least 4 MiB and at most %d packets of %d bytes",
+		cakePackets, maxFrame)
+}
+
+const cakePackets = 10240 // cake_init
 
 // cakeNotes notes the modes of cake that a policy does not have.
 func (b *tcQueues) cakeNotes(q *tcQdisc) {

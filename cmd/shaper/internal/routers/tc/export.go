@@ -88,7 +88,10 @@ func (x *tcExport) label(kind, name string) {
 func (x *tcExport) setLength(r dataplane.LengthRule) {
 	x.Unsaid("length", r, notOfTC, "Base", "Overhead", "MPU")
 	l := tcLength{overhead: max(r.Overhead, 0), mpu: r.MPU, stab: min(r.Overhead, 0)}
-	switch {
+	switch noHeader := baseOf(x.device) == dataplane.L3; {
+	case r.Base == dataplane.L3 && noHeader:
+	case noHeader:
+		x.Cannot("length %v: packets of %s have no Ethernet header: write l3", r.Base, x.device)
 	case r.Base == dataplane.L3:
 		l.stab -= ethernetHeader
 		x.Note("length l3: stab overhead %d makes tc count IP packets; it supposes an Ethernet interface",

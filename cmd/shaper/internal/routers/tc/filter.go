@@ -25,8 +25,6 @@ const firstPref = 0xc000
 type filterRead struct {
 	*tcFilter
 	link     meter.Rate
-	kind     string
-	handle   string // of fw, or of a single filter
 	inner    uint32 // EtherType behind a VLAN tag; 0: not compared
 	options  int    // parts behind the kind
 	h, next  tcHeader
@@ -112,14 +110,16 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 	if f.parent&majorMask == ingressHandle && f.parent != tcRoot && f.parent != tcClsactOut {
 		f.parent = tcClsactIn // ffff: and, of the qdisc ingress, any ffff:x (ingress_tcf_block)
 	}
-	other := d.otherProtocol(f.tcFilter, f.protocol)
+	other := d.otherKind(f.tcFilter, f.protocol)
 	switch {
 	case verb == "delete" && err == nil:
 		return d.deleteFilters(f)
 	case other != nil && verb != "delete":
-		d.note(c.Line, "tc rejects it, and it has no effect: the filters of its priority have another protocol, from line %d",
+		d.note(c.Line, "tc rejects it, and it has no effect: the filters of its priority have another protocol or kind, from line %d",
 			other.Number)
 		return nil
+	case verb == "change" && f.handle == "":
+		return errors.New("tc changes the filter of a handle: handle is missing")
 	case err == nil:
 		err = f.complete()
 	}
@@ -134,8 +134,23 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 			}
 		}
 	}
-	d.filters = append(d.filters, f.tcFilter)
+	at := slices.IndexFunc(d.filters, f.same)
+	switch {
+	case at < 0 && verb == "change":
+		return errors.New("there is no such filter to change")
+	case at < 0:
+		d.filters = append(d.filters, f.tcFilter)
+	case verb == "add":
+		d.note(c.Line, "tc rejects it, and it has no effect: line %d has a filter with its handle", d.filters[at].Number)
+	default:
+		d.filters[at] = f.tcFilter
+	}
 	return nil
+}
+
+// same reports whether another filter has the place and the handle of this one.
+func (f *filterRead) same(o *tcFilter) bool {
+	return f.handle != "" && o.parent == f.parent && o.pref == f.pref && o.handle == f.handle
 }
 
 // complete converts what was read to a match.
@@ -163,10 +178,10 @@ func (f *filterRead) complete() error {
 	return nil
 }
 
-// otherProtocol returns a filter of the same parent and priority whose protocol is another one, or nil.
-func (d *tcDevice) otherProtocol(f *tcFilter, protocol uint32) *tcFilter {
+// otherKind returns a filter of the same parent and priority with another protocol or kind, or nil.
+func (d *tcDevice) otherKind(f *tcFilter, protocol uint32) *tcFilter {
 	for _, o := range d.filters {
-		if f.pref != 0 && o.parent == f.parent && o.pref == f.pref && o.protocol != protocol {
+		if f.pref != 0 && o.parent == f.parent && o.pref == f.pref && (o.protocol != protocol || f.kind != "" && o.kind != f.kind) {
 			return o
 		}
 	}

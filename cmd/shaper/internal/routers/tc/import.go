@@ -66,8 +66,8 @@ func (t *tcImport) drafts(d *tcDevice) {
 		filters []*tcFilter
 		base    dataplane.LengthBase
 	}{
-		{d.name, root, d.sorted(parents...), dataplane.L2},
-		{d.name + "-egress", nil, d.sorted(tcClsactOut), dataplane.L2},
+		{d.name, root, d.sorted(parents...), baseOf(d.name)},
+		{d.name + "-egress", nil, d.sorted(tcClsactOut), baseOf(d.name)},
 		{d.name + "-ingress", nil, d.sorted(tcClsactIn), dataplane.L3},
 	} {
 		redirects := len(h.filters) > 0 && !slices.ContainsFunc(h.filters, func(f *tcFilter) bool {
@@ -108,6 +108,17 @@ func (t *tcImport) drafts(d *tcDevice) {
 		draft.Problems = append(draft.Problems, d.problems...)
 		draft.Notes = append(draft.Notes, d.notes...)
 	}
+}
+
+// baseOf returns what the kernel counts of the packets that an interface sends, by its usual name: tunnels and
+// the like have no Ethernet header.
+func baseOf(device string) dataplane.LengthBase {
+	for _, name := range []string{"tun", "ppp", "wg"} {
+		if number, ok := strings.CutPrefix(device, name); ok && strings.Trim(number, "0123456789") == "" {
+			return dataplane.L3
+		}
+	}
+	return dataplane.L2
 }
 
 // tcBuilder makes the draft of a hook.

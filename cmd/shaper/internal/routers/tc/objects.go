@@ -55,6 +55,8 @@ type tcClass struct {
 // tcFilter is a filter.
 type tcFilter struct {
 	tcCommand
+	kind     string
+	handle   string // of fw, or of a single filter
 	parent   uint32
 	pref     uint32
 	protocol uint32
@@ -135,12 +137,15 @@ func complete(s string, full []string) string {
 // command reads a command. Commands other than those of tc are skipped.
 func (t *tcImport) command(c tcCommand) {
 	words := c.Words
+	namespace := ""
 	isTC := path.Base(words[0]) == "tc" || strings.EqualFold(words[0], "$tc")
 	if isTC {
 		words = words[1:]
 		for len(words) > 0 && strings.HasPrefix(words[0], "-") {
 			if o := words[0]; len(words) > 1 && (o == "-n" || o == "-netns" || o == "-b" || o == "-batch") {
-				words = words[1:]
+				if words = words[1:]; strings.HasPrefix(o, "-n") {
+					namespace = " of " + words[0]
+				}
 			}
 			words = words[1:]
 		}
@@ -173,11 +178,12 @@ func (t *tcImport) command(c tcCommand) {
 	}
 	line := routers.Line{Number: c.Number, Words: words[2:]}
 	name, err := cutDevice(&line)
-	d := t.device(cmp.Or(name, "-"), c.Number)
+	d := t.device(cmp.Or(name, "-")+namespace, c.Number)
 	switch {
-	case c.block > 0 && verb != "delete":
+	case c.block > 0 && verb == "delete" && len(d.qdiscs)+len(d.filters) == 0:
+	case c.block > 0:
 		err = fmt.Errorf(
-			"it is in a loop, condition or function that begins in line %d, which is not evaluated: write it without, or import the interface itself",
+			"it is in a loop, condition or function, or behind an exit, that begins in line %d, which is not evaluated: write it without, or import the interface itself",
 			c.block)
 	case err != nil:
 	case object == "qdisc":

@@ -142,8 +142,10 @@ func (q *qdiscRead) takeWord(name, word, option string) (err error) {
 	case "hook":
 		q.parent, q.handle, q.kind = tcIngress, ingressHandle, word
 	case "kind":
-		q.kind = word
-		q.defaults()
+		if q.kind != word { // otherwise the command changes a qdisc
+			q.kind = word
+			q.defaults()
+		}
 	case "rate":
 		q.rate, err = positiveRate(word, q.link)
 	case "ecn":
@@ -193,16 +195,26 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 		return errors.New("rate is missing")
 	case q.kind == "tbf" && q.bytes == 0 && q.latency == 0:
 		return errors.New("limit or latency is missing")
-	case q.kind == "cake" && q.bytes == 0: // cake_reconfigure in the kernel's sch_cake.c
-		q.bytes = 4 << 20
-		if q.rate != nil {
-			us := q.codel.Interval.Microseconds()
-			q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
-		}
-		q.limitFrom = "cake's default: the larger of 4 MiB and the bytes of 4 intervals"
 	}
 	i := slices.IndexFunc(d.qdiscs, same)
+	if i >= 0 && verb != "add" && d.qdiscs[i].kind == q.kind && slices.Contains(changeable, q.kind) {
+		changed := *d.qdiscs[i]
+		changed.tcCommand = c
+		if changed.limitFrom != "" {
+			changed.bytes, changed.limitFrom = 0, ""
+		}
+		if q.length != (tcLength{}) {
+			changed.length.overhead = 0 // names of overheads are added up
+		}
+		q.tcQdisc = &changed
+		_ = qdiscWords.ReadEach(q, words) // without an error before
+	}
+	if q.kind == "cake" && q.bytes == 0 {
+		q.cakeLimit()
+	}
 	switch {
+	case i < 0 && verb == "change":
+		return errors.New("the interface has no qdisc there to change")
 	case i < 0:
 		d.qdiscs = append(d.qdiscs, q.tcQdisc)
 		return nil
@@ -214,6 +226,9 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 	d.qdiscs[i] = q.tcQdisc
 	return nil
 }
+
+// changeable are the kinds that keep the options which a change, or replace with the same kind, leaves out.
+var changeable = []string{"cake", "fq_codel", "codel"}
 
 // remove handles tc qdisc del.
 func (d *tcDevice) remove(parent uint32, same func(*tcQdisc) bool) {

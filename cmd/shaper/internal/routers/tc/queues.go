@@ -141,6 +141,9 @@ func (b *tcQueues) limits(q *dataplane.Queue, d *tcQdisc) {
 	if d.parent != tcRoot && (d.kind == "htb" || d.kind == "prio" || d.kind == "tbf") {
 		b.Cannot(d.Line, "qdisc %s below a class cannot be expressed", d.kind)
 	}
+	if d.kind == "pfifo_fast" {
+		b.Cannot(d.Line, "pfifo_fast has three bands by the TOS of packets, and a queue of a policy has one: use pfifo")
+	}
 	if d.kind == "cake" {
 		b.cakeNotes(d)
 	}
@@ -164,6 +167,9 @@ func (b *tcQueues) limits(q *dataplane.Queue, d *tcQdisc) {
 	}
 	b.From(q, "limit", d.Line, "%s", cmp.Or(from, d.Text()))
 	q.CoDel, q.ECN, q.Hosts, q.Fair = d.codel, d.ecn, d.fair.hosts, d.fair.flows
+	if d.kind == "cake" {
+		q.CoDel = d.cakeCoDel()
+	}
 	for _, key := range []string{"codel", "ecn", "fair"} {
 		b.From(q, key, d.Line, "%s", d.kind)
 	}

@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,9 @@ type tcScript struct {
 var shellPrompt = pattern.Lazy(
 	`^\s*(?:[\w.-]+@[\w.-]+[: ][^\s#$]*\s?[#$]|\[[\w.-]+@[\w.-]+ [^\]]*\][#$]|\$)(?P<level>) `)
 
+// hereDocument is <<EOF, <<-EOF or <<'EOF', without that of <<<.
+var hereDocument = pattern.Lazy(`^[^#]*[^<#]<<-?\s*['"]?(\w+)['"]?`)
+
 // maxExpansion bounds the length of a line with its variables: otherwise variables could double it
 // over and over.
 const maxExpansion = 64 << 10
@@ -57,7 +61,13 @@ func readScript(text string) ([]tcCommand, error) {
 			s.labels = tcLabels{}
 		}
 		s.last = lines[i].Number
-		s.line(first.Number, strings.Join(parts, " "))
+		text := strings.Join(parts, " ")
+		s.line(first.Number, text)
+		// a text for a command, unless that is tc -batch
+		if m := hereDocument().FindStringSubmatch(text); m != nil && !strings.Contains(text, " -b") {
+			end := slices.IndexFunc(lines[i:], func(l routers.Line) bool { return l.Text() == m[1] })
+			i += max(end, 0)
+		}
 	}
 	return s.commands, nil
 }
@@ -83,20 +93,39 @@ func (s *tcScript) line(number int, text string) {
 		return
 	}
 	var words []string
+	unsure := false // whether the command runs depends on those before it
 	for rest := blankRedirection().ReplaceAllString(text, "$1"); ; {
 		word, after, ok := s.word(rest)
-		if !ok {
-			s.command(number, words)
-			return
-		}
-		rest = after
-		if word.separator {
-			s.command(number, words)
-			words = nil
+		if ok && !word.separator {
+			rest, words = after, append(words, word.values...)
 			continue
 		}
-		words = append(words, word.values...)
+		depth := len(s.blocks)
+		if unsure {
+			s.blocks = append(s.blocks, number)
+		}
+		s.command(number, words)
+		if unsure && len(s.blocks) > depth {
+			s.blocks = slices.Delete(s.blocks, depth, depth+1)
+		}
+		if !ok {
+			return
+		}
+		separator := strings.TrimSpace(rest[:len(rest)-len(after)])
+		unsure = separator == "||" || separator == "&&" && (unsure || !succeeds(words))
+		rest, words = after, nil
 	}
+}
+
+// succeeds reports whether a command of a working script succeeds.
+func succeeds(words []string) bool {
+	for len(words) > 1 && (words[0] == "sudo" || assignment().MatchString(words[0])) {
+		words = words[1:]
+	}
+	return len(words) == 0 || assignment().MatchString(words[0]) || slices.Contains([]string{
+		"tc", "$TC", "ip", "ifconfig", "ethtool", "modprobe", "sysctl", "iptables", "ip6tables", "nft", "echo", "cd", "true", ":",
+		"sleep", "set",
+	}, path.Base(words[0]))
 }
 
 // tcWord is a word after expansion: no, one or several words, or a separator of commands.
@@ -221,6 +250,9 @@ func (s *tcScript) command(number int, words []string) {
 	case first == "{":
 		s.blocks = append(s.blocks, number)
 		s.command(number, words[1:])
+		return
+	case (first == "exit" || first == "return") && len(s.blocks) == 0:
+		s.blocks = append(s.blocks, number) // nothing behind it runs
 		return
 	case slices.Contains(openers, first):
 		s.blocks = append(s.blocks, number)
