@@ -24,8 +24,9 @@ type Programs struct {
 	refused error // the kernel cannot load shared programs
 }
 
-// Ready asks the kernel for what the eBPF library keeps for the life of the process, such as a BPF token: after
-// an error there, every later attempt would fail as well. A process for many interfaces calls it first.
+// Ready asks the kernel for what the eBPF library keeps for the life of the process, such as a BPF token:
+// after an error there, every later attempt would fail as well. A process for many interfaces calls it
+// first.
 func Ready() error {
 	if _, err := ebpf.PossibleCPU(); err != nil {
 		return cause.Of(err)

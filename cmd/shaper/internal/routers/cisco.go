@@ -202,7 +202,7 @@ func (r *ciscoReader) removes(l Line) bool {
 		return r.policy != nil
 	case l.Has("no", "access-list"):
 		return r.lists[listKey(false, l.Word(2))] != nil
-	case l.Has("no", "ip", "access-list"), l.Has("no", "ipv4", "access-list"), l.Has("no", "ipv6", "access-list"):
+	case l.Word(2) == "access-list": // of ip, ipv4 or ipv6
 		return r.lists[listKey(l.Has("no", "ipv6"), name)] != nil
 	}
 	return l.Has("no", "rate-limit") && slices.ContainsFunc(r.cars, func(c *ciscoCAR) bool {

@@ -58,7 +58,8 @@ var errNoList = errors.New("there is no such access list")
 // listKey is the key of an access list. Lists for IPv4 and for IPv6 have names of their own.
 func listKey(v6 bool, name string) string { return fmt.Sprint(v6, name) }
 
-// listMatch returns the conditions of the packets that access lists of a name permit: of a family, or of both.
+// listMatch returns the conditions of the packets that access lists of a name permit: of a family, or of
+// both.
 func (c *ciscoConfig) listMatch(name, family string) (out []Condition, err error) {
 	for _, v6 := range []bool{false, true} {
 		list := c.lists[listKey(v6, name)]

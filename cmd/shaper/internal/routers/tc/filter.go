@@ -181,7 +181,8 @@ func (f *filterRead) complete() error {
 // otherKind returns a filter of the same parent and priority with another protocol or kind, or nil.
 func (d *tcDevice) otherKind(f *tcFilter, protocol uint32) *tcFilter {
 	for _, o := range d.filters {
-		if f.pref != 0 && o.parent == f.parent && o.pref == f.pref && (o.protocol != protocol || f.kind != "" && o.kind != f.kind) {
+		other := o.protocol != protocol || f.kind != "" && o.kind != f.kind
+		if f.pref != 0 && o.parent == f.parent && o.pref == f.pref && other {
 			return o
 		}
 	}

@@ -123,8 +123,8 @@ func succeeds(words []string) bool {
 		words = words[1:]
 	}
 	return len(words) == 0 || assignment().MatchString(words[0]) || slices.Contains([]string{
-		"tc", "$TC", "ip", "ifconfig", "ethtool", "modprobe", "sysctl", "iptables", "ip6tables", "nft", "echo", "cd", "true", ":",
-		"sleep", "set",
+		"tc", "$TC", "ip", "ifconfig", "ethtool", "modprobe", "sysctl", "iptables", "ip6tables", "nft", "echo",
+		"cd", "true", ":", "sleep", "set",
 	}, path.Base(words[0]))
 }
 
