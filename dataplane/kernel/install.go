@@ -260,10 +260,12 @@ func checkNames(p *ebpf.Program, about *ebpf.Map) error {
 	}
 	info, err := about.Info()
 	if err == nil && (!slices.Contains(image.Programs[:], program.Name) || info.Name != record.MapName) {
-		err = errors.New("the kernel did not name the program: out of memory, or too old")
+		err = errUnnamed
 	}
 	return err
 }
+
+var errUnnamed = errors.New("the kernel did not name the program: out of memory, or too old")
 
 func (i *installation) copyState() error {
 	restored := i.s.restored

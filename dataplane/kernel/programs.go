@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 )
@@ -24,22 +23,15 @@ type Programs struct {
 	refused error // the kernel cannot load shared programs
 }
 
-// Ready asks the kernel for what the eBPF library keeps for the life of the process, such as a BPF token:
-// after an error there, every later attempt would fail as well. A process for many interfaces calls it
-// first.
-func Ready() error {
-	if _, err := ebpf.PossibleCPU(); err != nil {
-		return cause.Of(err)
-	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	if err != nil {
-		return cause.Of(err)
-	}
-	return m.Close()
-}
-
 // temporary are the errors after which the next program may be loaded.
 var temporary = []error{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR}
+
+// Lasting reports whether an error may last for the life of the process: the eBPF library keeps what it finds
+// out about the kernel, even if memory or descriptors were short at that moment.
+func Lasting(err error) bool {
+	return slices.ContainsFunc(slices.Concat(temporary, []error{ebpf.ErrNotSupported, errUnnamed}),
+		func(e error) bool { return errors.Is(err, e) })
+}
 
 // shared is a shared program.
 type shared struct {

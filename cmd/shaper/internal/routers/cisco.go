@@ -221,7 +221,8 @@ var ciscoLimit = pattern.Lazy(`(?i)^(?:` + strings.Join([]string{
 	`qos (?:shared-policer|aggregate-policer)`, `(?:platform|hardware) (?:rate-limiter|qos (?:police|shape|queue-buffer|port))`,
 	`hardware access-list .* rate-limit`,
 	`frame-relay (?:traffic-shaping|traffic-rate|cir|bc|be|mincir|fair-queue)`, `map-class frame-relay`,
-	`ip (?:rsvp bandwidth|multicast rate-limit)`, `lpts (?:pifib hardware|punt) police`, `ip rtp priority`, `broadcast-suppression`, `queue-set`, `hold-queue`,
+	`ip (?:rsvp bandwidth|multicast rate-limit)`, `lpts (?:pifib hardware|punt) police`, `ip rtp priority`,
+	`broadcast-suppression`, `queue-set`, `hold-queue`,
 	`tx-(?:ring-limit|queue)`, `mls qos (?:cos|trust|map|rewrite)`, `qos (?:trust|cos|map|rewrite)`, `auto qos`,
 	`set (?:ip (?:precedence|dscp|tos)|ipv6 precedence)`, `flow \S+ rate`, `switchport block`,
 }, "|") + `)\b`)

@@ -106,11 +106,14 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 		m.colors = []meter.Color{meter.Green}
 	}
 	queue := e.queueOf(c, m.colors)
-	if q := e.restQueue(p); queue == nil && q != nil && passesAny(c, m.colors) {
+	rest := restQueue(p)
+	passes := func(color meter.Color) bool { return !c.Action(color).Drop }
+	switch {
+	case queue != nil || !slices.ContainsFunc(m.colors, passes):
+	case e.link == nil && rest != nil:
 		e.Cannot("class %s: the router puts its packets into queue %s, that of %s: rename %s",
-			c.Name, q.Name, classDefault, classDefault)
-	}
-	if e.link != nil && queue == nil && passesAny(c, m.colors) {
+			c.Name, rest.Name, classDefault, classDefault)
+	case e.link != nil:
 		e.Cannot("class %s: its packets bypass link %s: the router shapes all packets", c.Name, e.link.Name)
 	}
 	if !metered {
@@ -129,21 +132,16 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 	} else {
 		e.police(c, m)
 	}
-	if queue != nil {
+	if queue != nil && (queue != rest || name == classDefault) {
 		e.queue(p, queue)
 	}
 }
 
-// passesAny reports whether a class passes packets of some color.
-func passesAny(c *dataplane.Class, colors []meter.Color) bool {
-	return slices.ContainsFunc(colors, func(color meter.Color) bool { return !c.Action(color).Drop })
-}
-
 // restQueue returns the queue of class-default, in which the router puts the packets of all classes without
 // one, or nil.
-func (e *ciscoExporter) restQueue(p *dataplane.Policy) *dataplane.Queue {
+func restQueue(p *dataplane.Policy) *dataplane.Queue {
 	last := &p.Classes[len(p.Classes)-1]
-	if e.link != nil || last.Name != classDefault {
+	if last.Name != classDefault {
 		return nil
 	}
 	for color := range meter.Red + 1 {
@@ -188,7 +186,10 @@ func (e *ciscoExporter) police(c *dataplane.Class, m boxMeter) {
 
 // queue writes the statements of a queue.
 func (e *ciscoExporter) queue(p *dataplane.Policy, q *dataplane.Queue) {
-	e.checkQueue(p, q)
+	e.checkQueue(q)
+	if q != restQueue(p) {
+		e.oneClass(p, q)
+	}
 	if ownRate(q) {
 		e.printf("  shape average %d\n", e.bits("queue "+q.Name, q.Drain()))
 		e.Note("IOS sends bursts when it shapes, and a queue of a policy does not")

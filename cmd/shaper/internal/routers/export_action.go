@@ -67,7 +67,7 @@ func allQueues(p *dataplane.Policy) []*dataplane.Queue {
 }
 
 // checkQueue names the parts of a queue that no router has.
-func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
+func (e *exporter) checkQueue(q *dataplane.Queue) {
 	what := "queue " + q.Name
 	// Seed and ECN have an effect with wred and codel only.
 	e.Unsaid(what, q, notOfRouters,
@@ -78,6 +78,19 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	if n := min(q.Time, 1) + time.Duration(min(q.Bytes, 1)+min(q.Packets, 1)); n > 1 {
 		e.Cannot("%s: the router has one limit for a queue, and this has %d", what, n)
 	}
+	for _, w := range q.WRED {
+		if w.Max != 0 {
+			e.Cannot("queue %s: wred: the router drops by an average backlog, which is another algorithm",
+				q.Name)
+		}
+	}
+	if q.CoDel.Interval != 0 {
+		e.Cannot("queue %s: codel: the router has none: write codel: false", q.Name)
+	}
+}
+
+// oneClass refuses a queue with packets of several classes.
+func (e *exporter) oneClass(p *dataplane.Policy, q *dataplane.Queue) {
 	users := 0
 	for i := range p.Classes {
 		for color := meter.Green; color <= meter.Red; color++ {
@@ -89,15 +102,6 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	}
 	if users > 1 {
 		e.Cannot("queue %s has packets of several classes: the router has a queue for each class", q.Name)
-	}
-	for _, w := range q.WRED {
-		if w.Max != 0 {
-			e.Cannot("queue %s: wred: the router drops by an average backlog, which is another algorithm",
-				q.Name)
-		}
-	}
-	if q.CoDel.Interval != 0 {
-		e.Cannot("queue %s: codel: the router has none: write codel: false", q.Name)
 	}
 }
 

@@ -279,7 +279,8 @@ func (e *vrpExporter) car(c *dataplane.Class, m boxMeter) string {
 
 // gts writes the queue of a class.
 func (e *vrpExporter) gts(p *dataplane.Policy, q *dataplane.Queue) {
-	e.checkQueue(p, q)
+	e.checkQueue(q)
+	e.oneClass(p, q)
 	if !ownRate(q) {
 		e.Cannot("queue %s: the shares of a link are not exported", q.Name)
 	}

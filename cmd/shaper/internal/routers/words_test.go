@@ -240,7 +240,8 @@ func TestCommentLines(t *testing.T) {
 					}
 					own := func(word string) bool { return slices.Contains(strings.Fields(c.Text), word) }
 					none := func(text string) bool { return strings.HasPrefix(c.Text, text) }
-					if !slices.ContainsFunc(strings.Fields(lines[c.Line-1]), own) && !slices.ContainsFunc(noWords, none) {
+					words := strings.Fields(lines[c.Line-1])
+					if !slices.ContainsFunc(words, own) && !slices.ContainsFunc(noWords, none) {
 						t.Errorf("%s\n%q is not of line %d, %q", text, c.Text, c.Line, lines[c.Line-1])
 					}
 				}

@@ -32,9 +32,6 @@ func Run(ctx context.Context, s cli.Streams, dir string) (err error) {
 	for _, p := range f.policies {
 		p.flags.Warn(host.Errors(), p.compiled, "")
 	}
-	if err := kernel.Ready(); err != nil {
-		return cli.Advised(err)
-	}
 	if _, err := kernel.ClearOrphans(); err != nil {
 		return cli.Advised(err)
 	}

@@ -38,6 +38,8 @@ type supervisor struct {
 	reloading bool
 	trials    []*trial // reloads that may be confirmed
 	observes  bool     // a reading for metrics is running
+	works     bool     // some interface was shaped
+	failed    error    // why none can be shaped by this process
 
 	list    func() ([]watch.Link, error) // lists all interfaces
 	missed  bool                         // some interfaces may not be known yet: list must be called again
@@ -112,7 +114,7 @@ func (v *supervisor) run(ctx context.Context) error {
 		case <-v.links.ready:
 			v.follow()
 		case m := <-v.attached:
-			m.ready, m.failures = true, 0
+			m.ready, m.failures, v.works = true, 0, true
 			v.arrived(m)
 			if !v.reloading && v.newer(m) != nil {
 				v.reloading = true
@@ -121,6 +123,10 @@ func (v *supervisor) run(ctx context.Context) error {
 		case m := <-v.ended:
 			v.end(m)
 			v.arrived(m)
+			if v.failed != nil {
+				v.host.Stopping()
+				return errors.Join(v.failed, v.stopAll())
+			}
 		case <-v.host.Requests():
 			v.observe(ctx)
 		case call := <-v.calls:
@@ -276,6 +282,8 @@ func (v *supervisor) end(m *member) {
 	case outcome == process.Detached, m.off != "":
 		v.idle[m.Index] = &idle{Link: m.Link, why: "detached by " + cmp.Or(m.off, m.DetachedBy())}
 		v.host.Warn("%s: not shaped until the next reload", m.Name)
+	case outcome == process.Failed && !v.works && kernel.Lasting(err):
+		v.failed = fmt.Errorf("%s: %w", m.Name, cli.Advised(err)) // the next process may succeed
 	case outcome == process.Failed:
 		i := &idle{Link: m.Link, why: cli.Advised(err).Error(), failures: m.failures + 1}
 		i.retry = time.Now().Add(retry(i.failures))

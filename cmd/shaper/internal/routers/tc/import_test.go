@@ -113,7 +113,7 @@ tc qdisc add dev eth0 parent 1:1 handle 10: fq_codel`,
 			links: {l: {rate: 50mbit}}, queues: {q: {link: l, limit: 1MiB, codel: {target: 1ms, interval: 20ms}, ecn: true, fair: dst}}}`,
 	},
 	{
-		// 1514 bytes last 12.112 ms, so the target is 18.168 ms; the interval is 100 ms and the target, less 5 ms
+		// 1514 bytes last 12.112 ms, so the target is 18.168 ms; the interval is 100 ms and that, less 5 ms
 		name:   "cake at a low rate",
 		script: "tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort flows",
 		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}],
