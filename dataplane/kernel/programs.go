@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -29,8 +30,9 @@ var temporary = []error{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix
 // Lasting reports whether an error may last for the life of the process: the eBPF library keeps what it finds
 // out about the kernel, even if memory or descriptors were short at that moment.
 func Lasting(err error) bool {
-	return slices.ContainsFunc(slices.Concat(temporary, []error{ebpf.ErrNotSupported, errUnnamed}),
-		func(e error) bool { return errors.Is(err, e) })
+	lasting := slices.Concat(temporary, []error{ebpf.ErrNotSupported, errUnnamed})
+	return strings.Contains(err.Error(), "get token: ") || // the library has no name for these
+		slices.ContainsFunc(lasting, func(e error) bool { return errors.Is(err, e) })
 }
 
 // shared is a shared program.

@@ -111,11 +111,28 @@ func readCisco(src Source) (*ciscoConfig, error) {
 		return nil, err
 	}
 	r := &ciscoReader{ciscoConfig: newCiscoConfig(src)}
-	for _, l := range lines {
-		r.findPlatform(l)
-		r.read(l)
+	for i := 0; i < len(lines); i++ {
+		r.findPlatform(lines[i])
+		r.read(lines[i])
+		i += bannerLines(lines[i:])
 	}
 	return &r.ciscoConfig, nil
+}
+
+// bannerLines returns the number of lines of a text that begins in the first line, such as banner motd ^C.
+func bannerLines(lines []Line) int {
+	mark := lines[0].Word(2)
+	if !lines[0].Has("banner") || mark == "" {
+		return 0
+	}
+	if mark = mark[:1]; mark == "^" {
+		mark = lines[0].Word(2)[:min(2, len(lines[0].Word(2)))]
+	}
+	if strings.Count(lines[0].Text(), mark) > 1 {
+		return 0
+	}
+	ends := func(l Line) bool { return strings.Contains(l.Text(), mark) }
+	return slices.IndexFunc(lines[1:], ends) + 1
 }
 
 // ciscoReader is in at most one block.

@@ -78,7 +78,7 @@ var ciscoStatements = &Reader[*ciscoParts]{Kinds: &ciscoKinds, Statements: []Sta
 		" [percent:share | %:share | kbps:unit | mbps:unit | gbps:unit]", Do: (*ciscoParts).readBandwidth},
 	{Form: "priority [level <number>]", Do: (*ciscoParts).readPriority},
 	{Form: "priority (percent | <number> | <rate> | level <number> <word>) [<word>...]", Reason: "the router polices it only while the interface is congested: a policy has no such meter, so use police"},
-	{Form: "queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit]", Do: (*ciscoParts).readLimit},
+	{Form: "queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit | kbytes:unit | mbytes:unit]", Do: (*ciscoParts).readLimit},
 	{Form: "queue-limit (dscp | cos | precedence | qos-group | discard-class | atm) <word>...", Reason: "only one limit for all packets is supported"},
 	{Form: "fair-queue", Do: func(p *ciscoParts, l Line, _ form.Values) error {
 		p.queue.fair = &l
@@ -171,19 +171,22 @@ func (p *ciscoParts) readPriority(l Line, v form.Values) error {
 // readLimit reads queue-limit.
 func (p *ciscoParts) readLimit(l Line, v form.Values) error {
 	n := v.Get("number").(int64)
-	if n == 0 {
-		return errors.New("a limit of 0 is not supported")
+	if n == 0 || n > 1e9 {
+		return errors.New("its limit is not supported")
 	}
 	p.queue.limitAt = l
 	unit, _ := v.Get("unit").(string)
+	if isKBytes(unit) {
+		p.draft.Note(l, "%s", kbyteNote)
+	}
 	p.queue.limit = func(q *dataplane.Queue) {
 		switch unit {
 		case "ms":
 			q.Time = time.Duration(n) * time.Millisecond
 		case "us":
 			q.Time = time.Duration(n) * time.Microsecond
-		case "bytes":
-			q.Bytes = n
+		case "bytes", "kbytes", "mbytes":
+			q.Bytes = n * burstUnits[unit]
 		default:
 			q.Packets = n
 		}

@@ -95,10 +95,14 @@ func sortedKeys(m map[int]int) (keys []int) {
 func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 	c := &p.Classes[i]
 	name := e.checkName("class", c.Name)
-	if name != classDefault {
-		e.classMap(c, name)
-	} else if !matchesAll(&c.Match) {
-		e.Cannot("class %s: the router has a class of this name for all remaining packets: rename it", c.Name)
+	if !e.whole(&e.maps, func() {
+		if name != classDefault {
+			e.classMap(c, name)
+		} else if !matchesAll(&c.Match) {
+			e.Cannot("class %s: the router has a class of this name for all remaining packets: rename it", c.Name)
+		}
+	}) {
+		return
 	}
 	e.printf(" class %s\n", name)
 	m, metered := e.policerOf(c)

@@ -95,8 +95,8 @@ func (b *ciscoBuilder) twoColors(s *ciscoPolice) bool {
 	switch {
 	case s.pir.given:
 		return false
-	case b.isXR(): // which has a second bucket; it has no effect if packets outside of the first are dropped
-		return !s.be.given && (yellow == nil || yellow.drop) && (red == nil || red.drop)
+	case b.isXR(): // a second bucket has no effect if packets outside of the first are dropped
+		return !s.be.given && (red == nil || red.drop && (yellow == nil || yellow.drop))
 	}
 	return !s.violate || s.short && yellow == nil
 }

@@ -34,9 +34,9 @@ func (b *ciscoBuilder) shares() {
 		}
 		weights, shared = append(weights, q.weight), append(shared, q)
 	}
-	if b.isXR() && kind != "" && kind != "remaining ratio" {
+	if p := b.platformOf(); (b.isXR() || p == "ios") && kind != "" && kind != "remaining ratio" {
 		b.draft.Note(b.policyLine,
-			"IOS XR shares the excess by bandwidth remaining ratio, 1 for each class, and the policy shares it by bandwidth")
+			"IOS XE and IOS XR share the excess by bandwidth remaining ratio, 1 for each class, and the policy shares it by bandwidth")
 	}
 	exact := kind == "remaining ratio" && (len(weights) == 0 || slices.Max(weights) <= maxWeight) ||
 		reduce(weights)

@@ -131,7 +131,7 @@ func (r *showReader) read(l Line) {
 		r.in.Outside(l, outsideReason)
 	case r.other:
 		r.in.Skip(l)
-	case l.Has("class-map:"), l.Has("service-policy"):
+	case l.Has("class-map:"), l.Has("service-policy") && strings.Contains(text, ":"):
 		r.class = nil // the lines that follow belong to no class
 		r.in.Problems = append(r.in.Problems,
 			Problem{Line: l.Number, Text: l.Text(), Reason: "it is not understood"})

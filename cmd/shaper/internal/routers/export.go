@@ -164,6 +164,18 @@ func (e *exporter) policerFits(c *dataplane.Class, m boxMeter, unit int64, rates
 	}
 }
 
+// whole calls a function that writes a condition. If a part of it cannot be expressed, nothing is written,
+// and the class must be omitted: without its condition it would match other packets.
+func (e *exporter) whole(b *strings.Builder, write func()) bool {
+	problems, before := len(e.Problems), b.String()
+	if write(); len(e.Problems) == problems {
+		return true
+	}
+	b.Reset()
+	b.WriteString(before)
+	return false
+}
+
 // checkName returns a name that a configuration can have. Others are errors, and are changed.
 func (e *exporter) checkName(what, name string) string {
 	fits := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`"'?!#;{}[]|,`, r) }

@@ -29,7 +29,13 @@ func (junos) Export(p *dataplane.Policy, name string) *Export {
 		families := []int{4, 6}
 		if !matchesAll(&c.Match) {
 			all = false
-			families = e.families(c)
+			if !e.whole(&e.text, func() {
+				families = e.families(c)
+				e.checkLength(c)
+				e.from(&c.Match, c.Name, "inet")
+			}) {
+				continue
+			}
 		} else if c.Meter == nil && len(c.Action(meter.Green).Marks) > 0 {
 			all = false
 		}
@@ -37,7 +43,6 @@ func (junos) Export(p *dataplane.Policy, name string) *Export {
 	}
 	e.printf("firewall {\n")
 	for _, t := range terms {
-		e.checkLength(t.class)
 		e.policer(t.class, !all)
 	}
 	kinds := []string{"inet", "inet6"}

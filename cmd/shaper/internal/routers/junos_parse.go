@@ -200,6 +200,7 @@ func (r *junosReader) word(line int, w string) error {
 		r.start = len(r.path)
 	}
 	switch {
+	case len(r.path) == r.start && (w == "protect:" || w == "replace:"): // they are about changes
 	case len(r.path) == r.start:
 		r.line = line
 		fallthrough

@@ -38,6 +38,9 @@ func TestRightValues(t *testing.T) {
 		{"a class beside a shaped class-default", "cisco", "", "class-map V\n match dscp ef\npolicy-map P\n class V\n  police 1000000 31250\n class class-default\n  shape average 5000000\n", "classes: [{name: V, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 31250}, green: {queue: class-default}}, {name: c, green: {queue: class-default}}]\nqueues: {class-default: {rate: 5mbit, limit: 64p, fair: false}}"},
 		{"ranges of codepoints", "cisco", "", "class-map V\n match dscp 10,12-14 af42\npolicy-map P\n class V\n  drop\n", "classes: [{name: V, match: {dscp: [10, 12-14, af42]}, green: drop}]"},
 		{"counters of a list", "cisco", "", "ip access-list L\n statistics per-entry\n 10 permit tcp any any eq cmd\nclass-map V\n match access-group name L\npolicy-map P\n class V\n  drop\n", "classes: [{name: V, match: {proto: tcp, dport: 514, ethertype: ipv4}, green: drop}]"},
+		{"a text", "cisco", "", "banner motd ^C\npolicy-map X\n class class-default\n  police 9000 1500\n^C\nbanner login # one line #\n" + police + "8000 1500\n", all("type: token-bucket, rate: 8kbit, burst: 1500")},
+		{"IOS XR, exceed alone", "cisco", "", police + "rate 10 mbps burst 100000 bytes\n   exceed-action transmit\n end-policy-map\n", "classes: [{name: c, meter: {type: token-bucket, rate: 10mbit, burst: 100000}, red: pass}]"},
+		{"a limit in kbytes", "cisco", "ncs5500", "policy-map P\n class class-default\n  shape average 1000000\n  queue-limit 100 kbytes\n", "classes: [{name: c, green: {queue: class-default}}]\nqueues: {class-default: {rate: 1mbit, limit: 100000, fair: false}}"},
 		{"with prompts", "cisco", "", "R1(config)#policy-map P\nR1(config-pmap)#class class-default\nR1(config-pmap-c)#police cir 1000000 bc 31250\nR1(config-pmap-c-police)#conform-action transmit\nR1(config-pmap-c-police)#exceed-action drop\n", all("type: token-bucket, rate: 1mbit, burst: 31250")},
 		{"with prompts of IOS XR", "cisco", "", "RP/0/RSP0/CPU0:r1(config)#policy-map P\nRP/0/RSP0/CPU0:r1(config-pmap)#class class-default\nRP/0/RSP0/CPU0:r1(config-pmap-c)#police rate 1 mbps burst 5000 bytes\nRP/0/RSP0/CPU0:r1(config-pmap-c)#end-policy-map\n", all("type: token-bucket, rate: 1mbit, burst: 5000")},
 
@@ -54,6 +57,7 @@ func TestRightValues(t *testing.T) {
 		{"physical-interface-policer", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall policer p physical-interface-policer\nset firewall family inet filter F physical-interface-filter\nset firewall family inet filter F term a from protocol tcp\nset firewall family inet filter F term a then policer p\nset firewall family inet filter F term b then policer p\n", "meters: {p: {type: token-bucket, rate: 1mbit, burst: 15000}}\nclasses: [{name: a, match: {proto: tcp, ethertype: ipv4}, meter: p}, {name: b, match: {ethertype: ipv4}, meter: p}]"},
 		{"hexadecimal codepoints", "junos", "", "set firewall family inet filter f term t from dscp 0x10\nset firewall family inet filter f term t then discard\nset firewall family inet filter f term u then accept\n", "classes: [{name: t, match: {dscp: 16, ethertype: ipv4}, green: drop}, {name: u, match: {ethertype: ipv4}}]"},
 
+		{"marks of changes", "junos", "", "firewall {\n    replace: policer p {\n        if-exceeding {\n            bandwidth-limit 1m;\n            burst-size-limit 2k;\n        }\n        protect: then discard;\n    }\n}\n", all("type: token-bucket, rate: 1mbit, burst: 2000")},
 		{"units of CloudEngine", "huawei", "", "interface GE1/0/1\n qos car cir 390 mbps cbs 100 kbytes pbs 200 kbytes inbound\n", all("type: srtcm, cir: 390mbit, cbs: 100000, ebs: 200000")},
 		{"CloudEngine", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000\n", all("type: srtcm, cir: 10mbit, cbs: 80000, ebs: 80000")},
 		{"CloudEngine, pbs left out", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000 cbs 20000\n", all("type: srtcm, cir: 10mbit, cbs: 20000, ebs: 20000")},
@@ -144,6 +148,7 @@ func TestRefusals(t *testing.T) {
 		{"junos", "set firewall family inet filter F term T from dscp ef\nset firewall family inet filter F term T from precedence 3\nset firewall family inet filter F term T then accept\n", 1, "no packet matches"},
 		{"junos", "set firewall family inet filter G term x then accept\nset firewall family inet filter H term x then accept\nset interfaces ge-0/0/0 unit 0 family inet filter input-list [ G H ]\n", 1, "list of filters"},
 		{"huawei", "acl 3001\n rule 5 permit ip source 10.1.0.0 0.0.255.255\n rule 10 deny ip\ntraffic classifier c\n if-match acl 3001\ntraffic behavior b\n car cir 64 cbs 8000 pbs 8000\ntraffic policy P\n classifier c behavior b\n", 9, "deny rule"},
+		{"huawei", "acl 3001\n rule 5 permit tcp\n rule 5 permit udp\ntraffic classifier c\n if-match acl 3001\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 9, "changes the rule with its number in line 2"},
 		{"huawei", "acl 3001\n rule permit tcp\nacl 3002\n rule permit udp\ntraffic classifier c operator and\n if-match acl 3001\n if-match acl 3002\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 11, "several acl with operator and"},
 		{"h3c", "traffic classifier c\n if-match service-vlan-id 5\n if-match service-vlan-id 6\ntraffic behavior b\n filter deny\nqos policy P\n classifier c behavior b\n", 7, "several service-vlan-id"},
 		{"h3c", "interface GE1\n qos lr inbound cir 1000 cbs 100000 ebs 50000\n", 2, "second bucket"},
@@ -268,6 +273,19 @@ func TestClaims(t *testing.T) {
 		}
 		if strings.Contains(text, tt.untrue) {
 			t.Errorf("%q: %q is untrue: %s", tt.text, tt.untrue, text)
+		}
+	}
+}
+
+// TestLossyExport checks that a class whose condition cannot be expressed is omitted: it would match other
+// packets.
+func TestLossyExport(t *testing.T) {
+	t.Parallel()
+	p := mustCompile(t, "classes: [{name: secret, match: {src-mac: '02:00:00:00:00:01', dscp: ef}, green: drop}, {name: other, green: {dscp: cs1}}]")
+	for name, d := range All {
+		e := d.Export(p, "P")
+		if len(e.Problems) != 1 || strings.Contains(e.Text, "secret") || !strings.Contains(e.Text, "other") {
+			t.Errorf("%s: %q\n%s", name, e.Problems, e.Text)
 		}
 	}
 }

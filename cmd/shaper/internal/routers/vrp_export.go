@@ -34,7 +34,9 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 	for i := range p.Classes {
 		c := &p.Classes[i]
 		class := e.checkName("class", c.Name)
-		e.classifier(c, class)
+		if !e.whole(&e.text, func() { e.classifier(c, class) }) {
+			continue
+		}
 		e.behavior(p, c, class)
 		fmt.Fprintf(&e.policy, " classifier %s behavior %s\n", class, class)
 	}

@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -168,9 +169,14 @@ func (list *vrpList) match() ([]Condition, error) {
 		{false, false}: vrpRules4, {false, true}: vrpRules6,
 		{true, false}: vrpBasic4, {true, true}: vrpBasic6,
 	}[[2]bool{list.basic, list.v6}]
+	numbers := map[string]int{} // lines by the numbers of rules
 	return permitted(list.lines, "rules", func(l Line) (*listEntry, error) {
 		e := &listEntry{v6: list.v6}
 		err := read.Read(e, l)
+		if before := numbers[l.Word(1)]; before > 0 && l.Word(1) != "permit" {
+			err = cmp.Or(err, fmt.Errorf("it changes the rule with its number in line %d", before))
+		}
+		numbers[l.Word(1)] = l.Number
 		if err == nil && !e.permit {
 			err = errors.New("some platforms discard the packets of a deny rule, and others ignore it: write a class that drops them")
 		}

@@ -32,8 +32,9 @@ func (x *tcExport) class(c *dataplane.Class) {
 	if !ok {
 		return
 	}
+	problems := len(x.Problems)
 	matches := x.matches(what, c.Match)
-	if len(matches) == 0 {
+	if len(x.Problems) > problems { // without a part of its condition it would match other packets
 		return
 	}
 	x.line("")

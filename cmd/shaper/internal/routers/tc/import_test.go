@@ -139,6 +139,13 @@ tc qdisc add dev eth0 parent 1:1 handle 10: fq_codel`,
 			links: {l: {rate: 10mbit}}, queues: {q: {link: l, limit: 1MiB, codel: {target: 1816800ns, interval: 20816800ns}, ecn: true, fair: flow}}}`,
 	},
 	{
+		name: "masks",
+		script: "tc qdisc add dev eth0 clsact\ntc filter add dev eth0 ingress protocol ip pref 1 u32 match ip src 10.0.0.0/255.128.0.0 " +
+			"action police rate 1mbit burst 10k drop",
+		draft:  "eth0-ingress",
+		policy: `{length: l3, classes: [{name: a, match: {src: 10.0.0.0/9}, meter: {type: token-bucket, rate: 1mbit, burst: 10240}}]}`,
+	},
+	{
 		name: "fq_codel changed",
 		script: "tc qdisc add dev eth0 root handle 1: htb default 1\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n" +
 			"tc qdisc add dev eth0 parent 1:1 fq_codel limit 300 target 20ms noecn\ntc qdisc change dev eth0 parent 1:1 fq_codel interval 200ms",

@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -336,6 +337,17 @@ func parseTCPrefix(s string) (netip.Prefix, error) {
 	}
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Masked(), nil
+	}
+	if address, mask, ok := strings.Cut(s, "/"); ok { // with a mask such as 255.0.0.0
+		a, err := netip.ParseAddr(address)
+		m, masked := netip.ParseAddr(mask)
+		if err == nil && masked == nil && a.Is4() && m.Is4() {
+			four := m.As4()
+			free := ^binary.BigEndian.Uint32(four[:])
+			if free&(free+1) == 0 {
+				return netip.PrefixFrom(a, 32-bits.Len32(free)).Masked(), nil
+			}
+		}
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
