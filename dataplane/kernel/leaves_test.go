@@ -249,6 +249,7 @@ func testLeaves(t *testing.T, n *leafNet, kind string) {
 		}
 		// A full leaf drops, and the counters show it: 200 ms of 8 Mbit/s hold 200 packets.
 		send(300)
+		await(0) // cake and fq_codel drop while they send, too
 		counters, err := s.Customers(plan.Customers)
 		if err != nil {
 			return err
