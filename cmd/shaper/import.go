@@ -146,7 +146,7 @@ func (f *importFlags) run(s cli.Streams, path string) error {
 	return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source))
 }
 
-// check checks the flags; those that depend on the language if it is known.
+// check checks the flags. If the language is not known yet, it leaves out those that depend on it.
 func (f *importFlags) check(path string) error {
 	importer := routers.From(f.from)
 	_, known := lengthBases[f.length]

@@ -74,7 +74,7 @@ diff: meter queue dataplane compiled replay calendar policyfile say | tests: pol
 
 # routers
 form:
-policywriter: meter unsaid queue dataplane pattern say | tests: policytest policyfile diff
+policywriter: meter unsaid queue dataplane pattern policyfile say | tests: policytest diff
 routers: meter unsaid marker dataplane pattern policywriter form |
 	tests: queue policyfile diff tc policytest rowstest
 tc: meter unsaid queue dataplane pattern policyfile policywriter form routers |

@@ -27,12 +27,16 @@ type Programs struct {
 // temporary are the errors after which the next program may be loaded.
 var temporary = []error{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR}
 
-// Lasting reports whether an error may last for the life of the process: the eBPF library keeps what it finds
-// out about the kernel, even if memory or descriptors were short at that moment.
+// Lasting reports whether every later attempt in this process may fail with the same error. The eBPF library
+// asks the kernel once for each of its functions, and keeps the answer, even if it was wrong because memory
+// or file descriptors were short.
 func Lasting(err error) bool {
-	lasting := slices.Concat(temporary, []error{ebpf.ErrNotSupported, errUnnamed})
-	return strings.Contains(err.Error(), "get token: ") || // the library has no name for these
-		slices.ContainsFunc(lasting, func(e error) bool { return errors.Is(err, e) })
+	return isOneOf(err, temporary) || isOneOf(err, []error{ebpf.ErrNotSupported, errUnnamed}) ||
+		strings.Contains(err.Error(), "get token: ") // these errors of the library have no type
+}
+
+func isOneOf(err error, list []error) bool {
+	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }
 
 // shared is a shared program.
@@ -87,7 +91,7 @@ func (p *Programs) take(
 	}
 	loaded, err := g.LoadShared(own)
 	if err != nil {
-		if !slices.ContainsFunc(temporary, func(e error) bool { return errors.Is(err, e) }) {
+		if !isOneOf(err, temporary) {
 			p.refused = err
 		}
 		return nil, err

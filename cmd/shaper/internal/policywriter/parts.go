@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -194,18 +195,8 @@ func rate(r meter.Rate) string {
 	return fmt.Sprintf("%dB/%s", r.Bytes, duration(r.Period))
 }
 
-// duration writes a time in the largest unit of which it is a multiple.
-func duration(d time.Duration) string {
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "us"}} {
-		if d%u.unit == 0 {
-			return fmt.Sprintf("%d%s", d/u.unit, u.name)
-		}
-	}
-	return fmt.Sprintf("%dns", d)
-}
+// duration writes a time in the longest unit, up to seconds, of which it is a multiple.
+func duration(d time.Duration) string { return policyfile.FormatDuration(d, time.Second) }
 
 // action writes an action of a class.
 func (w *writer) action(c *dataplane.Class, a *dataplane.Action) string {

@@ -14,8 +14,9 @@ var junosPrompt = pattern.Lazy(`^\s*(?:\{\w+(?::\w+)?\}\s*)?[\w.-]+@[\w./:-]+[#>
 // junosBanner is the line in which the command line prints its level.
 var junosBanner = pattern.Lazy(`^\[edit(?: (.*))?\]$`)
 
-// junosReader reads statements with braces, set commands, and what a command line prints around them. Each
-// returned line is a statement with the names of its hierarchy, as in show configuration | display set.
+// junosReader reads statements with braces and set commands. It skips prompts and other lines that the
+// command line prints. Each returned line is a statement with the names of its hierarchy, as in
+// show configuration | display set.
 type junosReader struct {
 	paths []Line
 	base  []string // level of the command line

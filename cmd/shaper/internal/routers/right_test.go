@@ -234,7 +234,7 @@ func TestSeveralPolicies(t *testing.T) {
 	}
 }
 
-// TestClaims checks that messages are true: with what they deny, they are not printed.
+// TestClaims checks messages such as "has no burst": they are not printed if there is a burst.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	lr := "interface GigabitEthernet0/0/1\n qos lr inbound cir 10240 cbs 1280000\n qos lr outbound cir 10240 cbs 1280000\n"

@@ -9,16 +9,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 )
 
-// Statement is a form of statements in a place of a configuration, and what they do to a T: nothing without
-// Do.
+// Statement is a kind of statement. Do takes the values of one into a T, such as a class. Without Do, the
+// statement has no effect on packets.
 type Statement[T any] struct {
-	Form   string
+	Form   string // see package form
 	Do     func(to T, l Line, v form.Values) error
 	Reason string // why a policy cannot express it; "" if it can
 }
 
-// Reader reads statements of a place. Each word of a statement must have a meaning in one of its forms, so
-// an error names the first word that has none.
+// Reader reads the statements that a part of a configuration, such as a class, can contain. Each word must
+// have a meaning in a form: the error names the first word that has none.
 type Reader[T any] struct {
 	Kinds      *form.Readers // of the values in forms
 	Statements []Statement[T]

@@ -154,7 +154,7 @@ func (p *vrpLimit) meter(
 	return nil
 }
 
-// notes names what is assumed.
+// notes adds a note if the number of bytes in a kbyte is an assumption.
 func (p *vrpLimit) notes(d *Draft) {
 	if p.kbytes {
 		d.Note(p.line, "%s", kbyteNote)

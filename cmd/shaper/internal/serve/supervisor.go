@@ -39,7 +39,6 @@ type supervisor struct {
 	trials    []*trial // reloads that may be confirmed
 	observes  bool     // a reading for metrics is running
 	works     bool     // some interface was shaped
-	failed    error    // why none can be shaped by this process
 
 	list    func() ([]watch.Link, error) // lists all interfaces
 	missed  bool                         // some interfaces may not be known yet: list must be called again
@@ -121,11 +120,11 @@ func (v *supervisor) run(ctx context.Context) error {
 				v.update(v.files, nil, nil, ignore)
 			}
 		case m := <-v.ended:
-			v.end(m)
+			err := v.end(m)
 			v.arrived(m)
-			if v.failed != nil {
+			if err != nil {
 				v.host.Stopping()
-				return errors.Join(v.failed, v.stopAll())
+				return errors.Join(err, v.stopAll())
 			}
 		case <-v.host.Requests():
 			v.observe(ctx)
@@ -263,8 +262,9 @@ func (v *supervisor) start(l watch.Link, chosen string, e *policyfile.ServeInter
 	return m
 }
 
-// end forgets a service that has ended, and decides whether its interface gets another one.
-func (v *supervisor) end(m *member) {
+// end forgets a service that has ended, and decides whether its interface gets another one. It returns an
+// error if this process may be unable to shape any interface, and the next one may be able to.
+func (v *supervisor) end(m *member) error {
 	delete(v.members, m.Index)
 	outcome, err := m.Outcome()
 	switch {
@@ -283,7 +283,7 @@ func (v *supervisor) end(m *member) {
 		v.idle[m.Index] = &idle{Link: m.Link, why: "detached by " + cmp.Or(m.off, m.DetachedBy())}
 		v.host.Warn("%s: not shaped until the next reload", m.Name)
 	case outcome == process.Failed && !v.works && kernel.Lasting(err):
-		v.failed = fmt.Errorf("%s: %w", m.Name, cli.Advised(err)) // the next process may succeed
+		return fmt.Errorf("%s: %w", m.Name, cli.Advised(err))
 	case outcome == process.Failed:
 		i := &idle{Link: m.Link, why: cli.Advised(err).Error(), failures: m.failures + 1}
 		i.retry = time.Now().Add(retry(i.failures))
@@ -293,6 +293,7 @@ func (v *supervisor) end(m *member) {
 	case m.again:
 		v.look(m.Link)
 	}
+	return nil
 }
 
 // tick lists the interfaces again after an error, and starts services again that have failed.

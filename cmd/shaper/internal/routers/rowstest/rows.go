@@ -1,4 +1,4 @@
-// Package rowstest compares policies by what they do to the packets of captures.
+// Package rowstest runs policies on captures, and compares the decisions for each packet.
 package rowstest
 
 import (

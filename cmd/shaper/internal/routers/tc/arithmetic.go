@@ -49,7 +49,7 @@ func (s *tcScript) substitution(text string) (value string, length int) {
 // token matches a part of an expression.
 var token = pattern.Lazy(`\d+|[^\s\d]`)
 
-// name matches a variable in $((...)), where the sign $ is optional.
+// name matches a variable in $((...)): RATE or $RATE.
 var name = pattern.Lazy(`\$?\{?[A-Za-z_]\w*\}?`)
 
 // expandNames replaces variables by their values.

@@ -147,13 +147,10 @@ func (q *tcQdisc) cakeCoDel() queue.CoDel {
 	if q.rate == nil || q.rate.bytes == 0 {
 		return c
 	}
-	packets := time.Duration(int64(maxFrame) * int64(time.Second) * 3 / 2 / q.rate.bytes)
+	packets := time.Duration(fullFrame * int64(time.Second) * 3 / 2 / q.rate.bytes)
 	target := max(c.Target, packets)
 	return queue.CoDel{Target: target, Interval: max(c.Interval+target-c.Target, 2*target)}
 }
-
-// maxFrame is the length of the longest frame of most interfaces, in bytes (psched_mtu).
-const maxFrame = 1500 + ethernetHeader
 
 // cakeLimit sets the default limit of cake (cake_reconfigure in the kernel's sch_cake.c).
 func (q *tcQdisc) cakeLimit() {
@@ -162,9 +159,9 @@ func (q *tcQdisc) cakeLimit() {
 		us := q.codel.Interval.Microseconds()
 		q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
 	}
-	q.bytes = min(q.bytes, cakePackets*maxFrame)
+	q.bytes = min(q.bytes, cakePackets*fullFrame)
 	q.limitFrom = fmt.Sprintf("cake's default: the bytes of 4 intervals, at least 4 MiB and at most %d packets of %d bytes",
-		cakePackets, maxFrame)
+		cakePackets, fullFrame)
 }
 
 const cakePackets = 10240 // cake_init

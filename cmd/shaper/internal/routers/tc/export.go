@@ -173,8 +173,8 @@ func (x *tcExport) single(p *dataplane.Policy) bool {
 	return true
 }
 
-// fullFrame is the length of a full Ethernet frame without FCS, bytes. tbf drops packets that are
-// longer than its burst.
+// fullFrame is the length of a full Ethernet frame without FCS, bytes (psched_mtu). tbf drops packets that
+// are longer than its burst.
 const fullFrame = 1514
 
 // checkBytes checks that a number of bytes fits the options of tc, as a time at a rate unless that

@@ -110,17 +110,6 @@ func (t *tcImport) drafts(d *tcDevice) {
 	}
 }
 
-// baseOf returns what the kernel counts of the packets that an interface sends, by its usual name: tunnels
-// and the like have no Ethernet header.
-func baseOf(device string) dataplane.LengthBase {
-	for _, name := range []string{"tun", "ppp", "wg"} {
-		if number, ok := strings.CutPrefix(device, name); ok && strings.Trim(number, "0123456789") == "" {
-			return dataplane.L3
-		}
-	}
-	return dataplane.L2
-}
-
 // tcBuilder makes the draft of a hook.
 type tcBuilder struct {
 	tcQueues

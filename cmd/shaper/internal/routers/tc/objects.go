@@ -37,7 +37,7 @@ type tcQdisc struct {
 	wash, nat bool   // cake
 	isolate   string // cake: triple-isolate, or "" for another mode
 
-	limitFrom string   // why the limit is what it is, if the command does not say it
+	limitFrom string   // the rule for a limit that is a default
 	remarks   []string // differences from ours
 	lost      []string // options that a policy cannot express
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -25,12 +27,23 @@ const (
 // qdiscs without one.
 const defaultPackets = 1000
 
-// knownLengths are the queue lengths of other kinds of interfaces, by the beginning of their usual names
-// (drivers/net/ifb.c, tun.c and ppp/ppp_generic.c).
-var knownLengths = map[string]int64{"ifb": 32, "tun": 500, "tap": 500, "ppp": 3}
+// knownKinds are kinds of interfaces that differ from Ethernet, by the beginning of their usual names
+// (drivers/net/ifb.c, tun.c, wireguard/device.c and ppp/ppp_generic.c).
+var knownKinds = map[string]struct {
+	queueLength int64 // packets; 0: defaultPackets
+	bare        bool  // packets have no Ethernet header
+}{"ifb": {32, false}, "tun": {500, true}, "tap": {500, false}, "ppp": {3, true}, "wg": {0, true}}
 
 // knownLength returns the queue length that an interface has by its name, or 0.
-func knownLength(device string) int64 { return knownLengths[device[:min(len(device), 3)]] }
+func knownLength(device string) int64 { return knownKinds[device[:min(len(device), 3)]].queueLength }
+
+// baseOf returns what the kernel counts of the packets that an interface sends, by its name.
+func baseOf(device string) dataplane.LengthBase {
+	if knownKinds[strings.TrimRight(device, "0123456789")].bare {
+		return dataplane.L3
+	}
+	return dataplane.L2
+}
 
 const defaultR2Q = 10 // r2q of htb (htb_init in net/sched/sch_htb.c)
 

@@ -114,7 +114,8 @@ func (b *tcQueues) discipline(class uint32) *tcQdisc {
 	return nil
 }
 
-// queueLength returns the limit of a qdisc that has the queue length of the interface, and why.
+// queueLength returns the queue length of the interface, which is the limit of a qdisc without one, and how
+// it is known.
 func (b *tcQueues) queueLength(line routers.Line) (n int64, why string) {
 	if n = b.device.queueLength; n > 0 {
 		return n, fmt.Sprintf("the default: the interface's txqueuelen, %d packets", n)
