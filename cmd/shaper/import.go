@@ -270,7 +270,9 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	}
 	result.Omitted = append(none, problems...)
 	if f.length != "" {
-		draft.Policy.Length = dataplane.LengthRule{Base: lengthBases[f.length]}
+		if err := draft.CountAs(lengthBases[f.length]); err != nil {
+			return fmt.Errorf("%s: --length %s: %w", source.Name, f.length, err)
+		}
 	}
 	customers := ""
 	if draft.Customers != "" {

@@ -111,10 +111,14 @@ func (e *edge) check(t *testing.T, b policytest.Base, settings ...policytest.Set
 	}
 }
 
+// exportPlatforms are the platforms for which exporters write, if it matters.
+var exportPlatforms = map[string]string{"huawei": "ne"}
+
 // back imports a configuration.
 func (e *edge) back(t *testing.T, text string) *dataplane.Policy {
 	t.Helper()
-	in, err := e.dialect.Import(routers.Source{Name: "x", Text: text})
+	in, err := e.dialect.Import(
+		routers.Source{Name: "x", Text: text, Options: routers.Options{Platform: exportPlatforms[e.name]}})
 	if err != nil {
 		t.Errorf("import: %v", err)
 		return nil

@@ -116,7 +116,7 @@ func readCisco(src Source) (*ciscoConfig, error) {
 		r.read(lines[i])
 		i += bannerLines(lines[i:])
 	}
-	return &r.ciscoConfig, nil
+	return &r.ciscoConfig, r.fail
 }
 
 // bannerLines returns the number of lines of a text that begins in the first line, such as banner motd ^C.
@@ -145,6 +145,7 @@ type ciscoReader struct {
 	device   Line // the interface
 	other    bool // a block without meters and queues
 	indent   int  // of the first line of the block
+	fail     error
 }
 
 func (r *ciscoReader) leave() {
@@ -164,8 +165,8 @@ func (r *ciscoReader) read(l Line) {
 		return
 	}
 	if l.Has("no") && r.removes(l) {
-		r.in.Problems = append(r.in.Problems,
-			l.problem("no changes the configuration before it: paste what show running-config prints afterwards"))
+		r.fail = cmp.Or(r.fail, fmt.Errorf(
+			"line %d: %s: no changes the configuration before it: paste what show running-config prints afterwards", l.Number, l.Text()))
 		return
 	}
 	if l.is("end-policy-map") || l.is("end-class-map") { // IOS XR

@@ -19,7 +19,7 @@ type ciscoExporter struct {
 
 // Export writes a policy map with its class maps and access lists.
 func (cisco) Export(p *dataplane.Policy, name string) *Export {
-	e := &ciscoExporter{exporter: newExporter()}
+	e := &ciscoExporter{exporter: newExporter(40, "default")}
 	e.checkPolicy(p)
 	name = e.checkName("name", name)
 	e.findLink(p)
@@ -95,6 +95,9 @@ func sortedKeys(m map[int]int) (keys []int) {
 func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 	c := &p.Classes[i]
 	name := e.checkName("class", c.Name)
+	if slices.Contains([]string{"type", "built-in", "match-any", "match-all", "match-none"}, name) {
+		e.Cannot("class %s: it is a keyword of the router: rename it", name)
+	}
 	if !e.whole(&e.maps, func() {
 		if name != classDefault {
 			e.classMap(c, name)
@@ -198,6 +201,9 @@ func (e *ciscoExporter) queue(p *dataplane.Policy, q *dataplane.Queue) {
 		e.printf("  shape average %d\n", e.bits("queue "+q.Name, q.Drain()))
 		e.Note("IOS sends bursts when it shapes, and a queue of a policy does not")
 	} else if level := e.rank[q.Priority]; level < len(e.rank)-1 {
+		if level > 1 {
+			e.Note("queue %s: IOS has priority levels 1 and 2 only; other systems have up to 7", q.Name)
+		}
 		e.printf("  priority level %d\n", level+1)
 	} else {
 		e.printf("  bandwidth remaining ratio %d\n", max(q.Weight, 1))

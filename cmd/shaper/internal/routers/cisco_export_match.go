@@ -20,7 +20,7 @@ func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 	m := &c.Match
 	written := []string{"DSCP", "PCP", "VLAN", "InnerVLAN", "Length"}
 	var lines []string
-	if words := dscpWords(m.DSCP); len(words) > 0 {
+	if words := e.dscpWords(m.DSCP); len(words) > 0 {
 		lines = append(lines, e.either(name+"-DSCP", "match dscp", words, mostDSCP))
 	}
 	if numbers, _ := singles(m.PCP, 8); len(numbers) > 0 {
@@ -41,8 +41,7 @@ func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 		if len(m.Length) > 1 {
 			e.Cannot("class %s: length: the router has one range", c.Name)
 		}
-		lines = append(lines,
-			fmt.Sprintf("match packet length min %d max %d", m.Length[0].First, m.Length[0].Last))
+		lines = append(lines, e.packetLength(c.Name, m.Length[0]))
 	}
 	switch {
 	case inAccessList(m):
@@ -60,6 +59,23 @@ func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 	}
 	fmt.Fprintf(&e.maps, "class-map match-all %s\n %s\n!\n", name, strings.Join(lines, "\n "))
 }
+
+// packetLength returns the statement for a range of lengths. The router has lengths of 1 to 2000 bytes.
+func (e *ciscoExporter) packetLength(class string, r dataplane.Range) string {
+	text := "match packet length"
+	lengths := span{1, 2000, 1}
+	if r.First > 0 || r.Last >= maxLength {
+		e.fits("class "+class+": length", int64(max(r.First, 1)), lengths)
+		text += fmt.Sprintf(" min %d", max(r.First, 1))
+	}
+	if r.Last < maxLength {
+		e.fits("class "+class+": length", int64(r.Last), lengths)
+		text += fmt.Sprintf(" max %d", r.Last)
+	}
+	return text
+}
+
+const maxLength = 1<<16 - 1 // of IP packets, bytes
 
 // either returns a statement for alternatives. If they do not fit in one statement, they get a
 // class map.
@@ -96,7 +112,7 @@ func (e *ciscoExporter) etherType(c *dataplane.Class, name string) string {
 // lists writes the access lists for addresses, protocols and ports, and returns the statements
 // that refer to them.
 func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
-	e.checkProtocols(&c.Match, c.Name)
+	e.checkProtocols(&c.Match, c.Name, 6, 17, 132)
 	var groups []string
 	for _, family := range e.families(c) {
 		entries, ok := ciscoSides.permits(&c.Match, family == 6)
@@ -105,7 +121,11 @@ func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
 				maxAlternatives)
 			return nil
 		}
-		list := e.unused(fmt.Sprintf("%s-%d", name, family))
+		list := fmt.Sprintf("%s-%d", name, family)
+		if '0' <= list[0] && list[0] <= '9' { // the names of numbered lists
+			list = "acl-" + list
+		}
+		list = e.unused(list)
 		head := "ip access-list extended " + list
 		if family == 6 {
 			head = "ipv6 access-list " + list
@@ -136,10 +156,8 @@ func protocolWords(m *dataplane.Match, v6 bool) (words []string) {
 	}
 	numbers, _ := singles(m.Proto, 256)
 	for _, n := range numbers {
-		word := map[uint64]string{
-			1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 89: "ospf", 132: "sctp",
-		}[n]
-		if v6 && n == 1 || word == "" {
+		word, named := map[uint64]string{1: "icmp", 6: "tcp", 17: "udp", 132: "sctp"}[n]
+		if v6 && n == 1 || !named { // the languages differ in the names of others
 			word = fmt.Sprint(n)
 		}
 		words = append(words, word)

@@ -162,7 +162,7 @@ func (e *listEntry) take(l Line, v form.Values) error {
 var (
 	ciscoEntries = []Statement[*listEntry]{{
 		Form: "(permit:action | deny:action) (ip | ipv4 | ipv6 | <proto>) <address:src> [<ports:sport>]" +
-			" <address:dst> [<ports:dport>] {dscp <dscp> | precedence <precedence:dscp> | log | log-input}",
+			" <address:dst> [<ports:dport>] {(dscp <dscp> | precedence <precedence:dscp>) | log | log-input}",
 		Do: (*listEntry).take,
 	}}
 	ciscoEntries4 = &Reader[*listEntry]{Kinds: &conditionKinds, Statements: ciscoEntries}

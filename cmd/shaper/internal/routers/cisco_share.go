@@ -19,8 +19,14 @@ func (b *ciscoBuilder) shares() {
 	rest := map[string]int64{"kbps": b.linkBits()/1000 - total, "remaining ratio": 1, "": 1}
 	var weights []int64
 	var shared []*ciscoQueue
+	first := map[int]*ciscoQueue{} // by priority
 	for _, q := range b.queues {
 		if q.priority >= 0 {
+			if other := first[q.priority]; other != nil {
+				b.draft.Note(q.line, "the router has one queue for priority level %d, and here classes %s and %s have one each",
+					q.priority+1, other.queue.Name, q.queue.Name)
+			}
+			first[q.priority] = q
 			q.queue.Priority = q.priority
 			b.draft.From(q.queue, "priority", q.line, "%s", q.line.Text())
 			continue

@@ -3,6 +3,7 @@ package routers
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -133,6 +134,38 @@ func (d *Draft) Render(title, customers string) (*policywriter.Text, error) {
 		head = append(head, place+": "+n.Reason)
 	}
 	return policywriter.Write(&p, policywriter.Options{Comments: comments, Head: head, Customers: customers})
+}
+
+// ethernetHeader is the length of an Ethernet header without VLAN tags, bytes.
+const ethernetHeader = 14
+
+// CountAs sets what the policy counts of packets. Conditions on their length, which counts the same, are
+// converted.
+func (d *Draft) CountAs(base dataplane.LengthBase) error {
+	was := d.Policy.Length
+	d.Policy.Length = dataplane.LengthRule{Base: base}
+	headers := map[dataplane.LengthBase]int64{dataplane.L3: 0, dataplane.L2: ethernetHeader}
+	from, known := headers[was.Base]
+	to, ok := headers[base]
+	for _, c := range d.Classes {
+		c.Match.Length = slices.Clone(c.Match.Length)
+		for i := range c.Match.Length {
+			r := &c.Match.Length[i]
+			if r.First == 0 && r.Last == math.MaxUint32 { // all packets
+				continue
+			}
+			if !known || !ok || was.Overhead != 0 || was.MPU != 0 {
+				return fmt.Errorf("class %s compares the length of packets: edit the policy instead", c.Name)
+			}
+			if r.First > 0 {
+				r.First = uint64(max(int64(r.First)+to-from, 0))
+			}
+			r.Last = uint64(max(int64(r.Last)+to-from, 0))
+			comment := d.Comments[c]["match.length"]
+			d.From(c, "match.length", Line{Number: comment.Line}, "%s; counted as %v", comment.Text, base)
+		}
+	}
+	return nil
 }
 
 // AssumedLimit is the limit of queues that have an unknown one.

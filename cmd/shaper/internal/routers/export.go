@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,11 +15,16 @@ import (
 // exporter writes the parts that all routers have.
 type exporter struct {
 	*Export
-	text  strings.Builder
-	names map[string]bool // in use
+	text    strings.Builder
+	names   map[string]bool // in use
+	longest int             // maximum length of names
+	base    dataplane.LengthBase
+	zero    string // name of codepoint 0
 }
 
-func newExporter() *exporter { return &exporter{Export: &Export{}, names: map[string]bool{}} }
+func newExporter(longest int, zero string) *exporter {
+	return &exporter{Export: &Export{}, names: map[string]bool{}, longest: longest, zero: zero}
+}
 
 func (e *exporter) printf(format string, args ...any) { fmt.Fprintf(&e.text, format, args...) }
 
@@ -30,6 +36,7 @@ func (e *exporter) finish() *Export {
 
 // checkPolicy names the parts of a policy that no router has.
 func (e *exporter) checkPolicy(p *dataplane.Policy) {
+	e.base = p.Length.Base
 	e.Unsaid("policy", p, notOfRouters,
 		"Length", "Classes", "DropUnclassified", "Meters", "Queues", "Links", "Envelopes", "Customers")
 	e.Unsaid("length", &p.Length, notOfRouters, "Base", "Overhead", "MPU")
@@ -66,9 +73,8 @@ const notOfRouters = "no configuration of a router expresses it"
 
 // boxMeter is a meter as routers have it: one bucket, one rate and two buckets, or two rates.
 type boxMeter struct {
-	kind       meter.Kind // of token-bucket, srtcm or trtcm
-	cir, pir   int64      // bit/s; pir only of trtcm
-	bc, be     int64      // bytes
+	cir, pir   int64 // bit/s; pir only of two rates
+	bc, be     int64 // bytes
 	colors     []meter.Color
 	twoBuckets bool
 }
@@ -88,8 +94,10 @@ func (e *exporter) policerOf(c *dataplane.Class) (p boxMeter, ok bool) {
 		return p, false
 	case m.Packets:
 		cannot("count: packets")
+		return p, false
 	case m.Per.By != dataplane.NoKey:
 		cannot("per: %v: the router has one policer for the whole class", m.Per)
+		return p, false
 	case m.Then != nil:
 		cannot("then: %s: the router has one policer for each packet", m.Then.Name)
 	case m.Aware:
@@ -105,8 +113,12 @@ func (e *exporter) policerOf(c *dataplane.Class) (p boxMeter, ok bool) {
 	e.Unsaid(what, m, notOfRouters,
 		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
 		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")
+	params := m.Params
+	if t, ok := params.(meter.SRTCM); ok && t.EBS == 0 { // never yellow, and routers refuse a burst of 0
+		params = meter.TokenBucket{Rate: t.CIR, Burst: t.CBS}
+	}
 	var rates []meter.Rate
-	switch t := m.Params.(type) {
+	switch t := params.(type) {
 	case meter.TokenBucket:
 		if t.Warmup != 0 {
 			cannot("warmup")
@@ -123,10 +135,9 @@ func (e *exporter) policerOf(c *dataplane.Class) (p boxMeter, ok bool) {
 		rates, p.bc, p.be = []meter.Rate{t.CIR, t.PIR}, t.CBS, t.PBS
 		p.colors, p.twoBuckets = []meter.Color{meter.Green, meter.Yellow, meter.Red}, true
 	default:
-		cannot("meter type %v: routers have token-bucket, srtcm and trtcm", m.Params.Kind())
+		cannot("meter type %v: routers have token-bucket, srtcm and trtcm", params.Kind())
 		return p, false
 	}
-	p.kind = m.Params.Kind()
 	for i, r := range rates {
 		bits, whole := r.Bits()
 		if !whole {
@@ -178,17 +189,17 @@ func (e *exporter) whole(b *strings.Builder, write func()) bool {
 
 // checkName returns a name that a configuration can have. Others are errors, and are changed.
 func (e *exporter) checkName(what, name string) string {
-	fits := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`"'?!#;{}[]|,`, r) }
-	if name != "" && !strings.ContainsFunc(name, func(r rune) bool { return !fits(r) }) {
+	strange := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"'?!#;{}[]|,`, r) }
+	if name != "" && len(name) <= e.longest && !strings.ContainsFunc(name, strange) {
 		return name
 	}
-	e.Cannot("%s %q: a name has printable characters only, without blanks and punctuation", what, name)
+	e.Cannot("%s %q: a name has %d printable characters at most, without blanks and punctuation", what, name, e.longest)
 	return strings.Map(func(r rune) rune {
-		if fits(r) {
-			return r
+		if strange(r) {
+			return '_'
 		}
-		return '_'
-	}, name+strings.Repeat("_", max(0, 1-len(name))))
+		return r
+	}, cmp.Or(name[:min(len(name), e.longest)], "_"))
 }
 
 // unused returns a name that is not in use, and uses it.
@@ -255,9 +266,9 @@ func inAccessList(m *dataplane.Match) bool {
 	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
 }
 
-// checkProtocols refuses ports of protocols other than TCP, UDP and SCTP, which routers do not accept, and
-// extension headers of IPv6, which the router compares.
-func (e *exporter) checkProtocols(m *dataplane.Match, class string) {
+// checkProtocols refuses ports of protocols of which the router has none, and extension headers of IPv6,
+// which the router compares.
+func (e *exporter) checkProtocols(m *dataplane.Match, class string, withPorts ...uint64) {
 	protocols, _ := singles(m.Proto, 256)
 	families := Family(m)
 	v6 := len(families) == 0 || Overlap(families, single(etherIPv6))
@@ -266,8 +277,8 @@ func (e *exporter) checkProtocols(m *dataplane.Match, class string) {
 			e.Cannot("class %s: proto %d is an extension header in IPv6, and a policy compares the protocol behind these: write ethertype: ipv4",
 				class, n)
 		}
-		if !slices.Contains([]uint64{6, 17, 132}, n) && len(m.SPort)+len(m.DPort) > 0 {
-			e.Cannot("class %s: ports of protocol %d: the router has those of tcp, udp and sctp", class, n)
+		if !slices.Contains(withPorts, n) && len(m.SPort)+len(m.DPort) > 0 {
+			e.Cannot("class %s: ports of protocol %d: the router has those of the protocols %d", class, n, withPorts)
 		}
 	}
 }
@@ -306,12 +317,12 @@ func ownRate(q *dataplane.Queue) bool {
 }
 
 // dscpWords writes codepoints.
-func dscpWords(list []dataplane.Range) (words []string) {
+func (e *exporter) dscpWords(list []dataplane.Range) (words []string) {
 	numbers, _ := singles(list, 64)
 	for _, v := range numbers {
 		word := marker.DSCPName(uint8(v))
 		if word == "be" {
-			word = "default"
+			word = e.zero
 		}
 		words = append(words, word)
 	}
@@ -407,6 +418,9 @@ func ipVersion(list []dataplane.Range) (v int, ok bool) {
 func (e *exporter) checkLength(c *dataplane.Class) {
 	m := &c.Match
 	_, ip := ipVersion(m.EtherType)
+	if len(m.Length) > 0 && e.base != dataplane.L3 {
+		e.Cannot("class %s: length is that of frames, and the router compares that of IP packets: use length: l3", c.Name)
+	}
 	if len(m.Length) > 0 && !ip &&
 		len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) == 0 {
 		e.Cannot("class %s: length alone also matches packets that are not IP: add ethertype: [ipv4, ipv6]",

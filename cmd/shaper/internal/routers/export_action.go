@@ -22,7 +22,7 @@ func (e *exporter) mark(c *dataplane.Class, m dataplane.Mark, formats map[datapl
 	value := fmt.Sprint(m.Value)
 	if m.Field == dataplane.DSCP {
 		if value = marker.DSCPName(uint8(m.Value)); value == "be" {
-			value = "default"
+			value = e.zero
 		}
 	}
 	return fmt.Sprintf(format, value)

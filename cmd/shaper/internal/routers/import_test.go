@@ -50,9 +50,9 @@ func TestMeters(t *testing.T) {
 		{"cisco", "set cos 5", "green: {pcp: 5}"},
 		{"cisco", "drop", "green: drop"},
 
-		{"huawei", "car cir 10000", "meter: {type: srtcm, cir: 10mbit, cbs: 1880000, ebs: 3130000}"},
+		{"huawei", "car cir 10000", "meter: {type: trtcm, cir: 10mbit, cbs: 1880000, pir: 10mbit, pbs: 3130000}"},
 		{"huawei", "car cir 10000 pir 20000", "meter: {type: trtcm, cir: 10mbit, cbs: 1250000, pir: 20mbit, pbs: 2500000}"},
-		{"huawei", "car cir 64 cbs 12032 pbs 20032 green pass yellow pass remark-dscp af12 red pass remark-8021p 1", "meter: {type: srtcm, cir: 64kbit, cbs: 12032, ebs: 20032}, yellow: {dscp: af12}, red: {pcp: 1}"},
+		{"huawei", "car cir 64 cbs 12032 pbs 20032 green pass yellow pass remark-dscp af12 red pass remark-8021p 1", "meter: {type: trtcm, cir: 64kbit, cbs: 12032, pir: 64kbit, pbs: 20032}, yellow: {dscp: af12}, red: {pcp: 1}"},
 		{"huawei", "car cir 64 pir 64 cbs 8000 pbs 8000 yellow discard", "meter: {type: token-bucket, rate: 64kbit, burst: 8000}"},
 		{"huawei", "car cir 64 pir 128 cbs 8000 pbs 16000 mode color-blind green pass yellow discard red discard", "meter: {type: trtcm, cir: 64kbit, cbs: 8000, pir: 128kbit, pbs: 16000}, yellow: drop"},
 		{"huawei", "remark dscp ef\n car cir 64 pir 64 cbs 8000 pbs 8000", "meter: {type: token-bucket, rate: 64kbit, burst: 8000}, green: {dscp: ef}"},

@@ -29,6 +29,8 @@ type junosConfig struct {
 	prefixes map[string][]string      // prefix lists
 	named    map[string]bool          // parts among the problems
 	listed   []string                 // names of filters in lists of interfaces
+	system   *string                  // the logical system of filters and policers
+	systems  bool                     // there are several
 }
 
 // junosFilter is a firewall filter of a family.
@@ -44,6 +46,7 @@ type junosTerm struct {
 	name       string
 	line       Line
 	from, then []Line // without the words before them
+	unknown    bool   // it has another part
 }
 
 // Import reads filters, and policers that no filter uses.
@@ -67,22 +70,34 @@ func (junos) Import(src Source) (*Import, error) {
 var junosLimits = []struct {
 	sign   func() *regexp.Regexp
 	reason string
+	part   bool // a policy may use it
 }{
-	{pattern.Lazy(`^class-of-service `), "schedulers and shaping rates of class-of-service are not imported"},
-	{pattern.Lazy(`^firewall (?:.* )?hierarchical-policer \S+`), "hierarchical-policer is not supported: premium packets take tokens of both its policers"},
-	{pattern.Lazy(`^firewall (?:.* )?(?:prefix-action|service-filter|simple-filter|atm-policer|load-balance-group) `), outsideReason},
-	{pattern.Lazy(`^(?:groups \S+|dynamic-profiles \S+) (?:.* )?(?:firewall|class-of-service) `), "groups and dynamic profiles are not expanded: paste what display inheritance shows"},
-	{pattern.Lazy(`^interfaces .*\b(?:shaping-rate|storm-control|ethernet-policer-profile|layer2-policer|input-hierarchical-policer|traffic-control-profile)\b`), outsideReason},
-	{pattern.Lazy(`^(?:forwarding-options|ethernet-switching-options|switch-options|bridge-domains|vlans) .*\b(?:storm-control|rate-limit|policer)`), outsideReason},
-	{pattern.Lazy(`^system ddos-protection `), outsideReason},
-	{pattern.Lazy(`^(?:[^f]\S*|f(?:[^i]\S*)?) (?:.* )?firewall `), "it is not understood"},
+	{pattern.Lazy(`^class-of-service `), "schedulers and shaping rates of class-of-service are not imported", false},
+	{pattern.Lazy(`^firewall (?:family \S+ )?hierarchical-policer \S+`), "hierarchical-policer is not supported: premium packets take tokens of both its policers", false},
+	{pattern.Lazy(`^firewall (?:family \S+ )?(?:prefix-action|service-filter|simple-filter|atm-policer|load-balance-group) `), outsideReason, false},
+	{pattern.Lazy(`^groups \S+ (?:.* )?(?:firewall|class-of-service) `), "groups are not expanded: paste what display inheritance shows", true},
+	{pattern.Lazy(`^dynamic-profiles \S+ (?:.* )?(?:firewall|class-of-service) `), "dynamic profiles are not imported", false},
+	{pattern.Lazy(`^interfaces .*\b(?:shaping-rate|storm-control|ethernet-policer-profile|layer2-policer|input-hierarchical-policer|traffic-control-profile)\b`), outsideReason, false},
+	{pattern.Lazy(`^(?:forwarding-options|ethernet-switching-options|switch-options|bridge-domains|vlans) .*\b(?:storm-control|rate-limit|policer)`), outsideReason, false},
+	{pattern.Lazy(`^interfaces .*\bpolicer arp `), outsideReason, false},
+	{pattern.Lazy(`^system ddos-protection `), outsideReason, false},
+	{pattern.Lazy(`^(?:[^f]\S*|f(?:[^i]\S*)?) (?:.* )?firewall `), "it is not understood", false},
 }
 
 // path sorts a statement into the parts.
 func (c *junosConfig) path(l Line) {
 	a := &args{l.Words}
+	system := ""
 	if a.take("logical-systems", "tenants") != "" {
-		a.next()
+		system = a.next()
+	}
+	if word := a.peek(); word == "firewall" || word == "policy-options" {
+		if c.system == nil {
+			c.system = &system
+		} else if *c.system != system && !c.systems {
+			c.systems = true
+			c.in.Problems = append(c.in.Problems, l.problem("it is of another logical system than the statements before it: paste those of one"))
+		}
 	}
 	text := strings.Join(a.words, " ") + " "
 	for _, limit := range junosLimits {
@@ -91,16 +106,18 @@ func (c *junosConfig) path(l Line) {
 				return // one problem for each part
 			}
 			c.named[at] = true
-			c.in.Outside(l, limit.reason)
+			if limit.part {
+				c.in.Problems = append(c.in.Problems, l.problem("%s", limit.reason))
+			} else {
+				c.in.Outside(l, limit.reason)
+			}
 			return
 		}
 	}
 	switch {
 	case a.take("policy-options") != "" && a.take("prefix-list") != "":
 		name := a.next()
-		if prefix := a.next(); prefix != "" {
-			c.prefixes[name] = append(c.prefixes[name], prefix)
-		}
+		c.prefixes[name] = append(c.prefixes[name], a.words...)
 		return
 	case a.peek() == "interfaces":
 		c.interfacePolicer(l)
@@ -152,7 +169,8 @@ func (c *junosConfig) interfacePolicer(l Line) {
 		return
 	}
 	direction, name := l.Word(i+1), l.Word(i+2)
-	if p := c.policer("policer", name, l); len(l.Words) == i+3 && (direction == "input" || direction == "output") {
+	if len(l.Words) == i+3 && (direction == "input" || direction == "output") {
+		p := c.policer("policer", name, l)
 		p.on = append(p.on, l.Words[i-1])
 		return
 	}
@@ -200,33 +218,22 @@ func (f *junosFilter) add(l Line, a *args) {
 	case kind == "from":
 		t.from = append(t.from, Line{Number: l.Number, Words: a.words})
 	default:
-		f.unknown = append(f.unknown, l)
+		f.unknown, t.unknown = append(f.unknown, l), true
 	}
 }
 
-// policers returns the policers of a term.
-func (c *junosConfig) policersOf(t *junosTerm) (list []*junosPolicer) {
-	for _, l := range t.then {
-		for i, w := range l.Words {
-			at := i + 1
-			if w == "three-color-policer" {
-				at++
-			} else if w != "policer" {
-				continue
-			}
-			if p := c.byName[w+" "+l.Word(at)]; p != nil && !slices.Contains(list, p) {
-				list = append(list, p)
-			}
-		}
-	}
-	return list
+// policerOf returns the policer of a term, or nil.
+func (c *junosConfig) policerOf(t *junosTerm) *junosPolicer {
+	then, _ := t.actions()
+	return c.byName[then.policer]
 }
 
-// hasPolicer reports whether some term of the filter uses a policer, or another filter, which may use one.
-func (f *junosFilter) hasPolicer() bool {
+// acts reports whether the filter does more than pass, drop and count packets.
+func (f *junosFilter) acts() bool {
 	return len(f.unknown) > 0 || slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
-		return slices.ContainsFunc(t.then, func(l Line) bool {
-			return slices.Contains(l.Words, "policer") || slices.Contains(l.Words, "three-color-policer")
+		return t.unknown || slices.ContainsFunc(t.then, func(l Line) bool {
+			then := &junosThen{}
+			return junosActions.ReadEach(then, l) != nil || then.policer != "" || then.mark != nil
 		})
 	})
 }
@@ -234,7 +241,7 @@ func (f *junosFilter) hasPolicer() bool {
 // drafts makes a draft of each filter. Filters of IPv4 and IPv6 with the same name are one policy
 // if their policers count both.
 func (c *junosConfig) drafts() {
-	metered := slices.ContainsFunc(c.filters, (*junosFilter).hasPolicer)
+	acts := slices.ContainsFunc(c.filters, (*junosFilter).acts)
 	byName := map[string][]*junosFilter{}
 	for _, f := range c.filters {
 		byName[f.name] = append(byName[f.name], f)
@@ -260,12 +267,19 @@ func (c *junosConfig) drafts() {
 			done[g] = true
 		}
 		d := c.in.Draft(name, f.line.Number)
-		d.Part = metered && !slices.ContainsFunc(group, (*junosFilter).hasPolicer)
+		d.Part = acts && !slices.ContainsFunc(group, (*junosFilter).acts)
 		c.filterDraft(d, group, terms)
+	}
+	for _, p := range c.policers {
+		if len(p.users) > 1 && p.families {
+			for _, d := range p.users {
+				d.Note(p.line, "on one interface, filters %s share the policer, and here each has one", names(p.users))
+			}
+		}
 	}
 	whole := slices.ContainsFunc(c.in.Drafts, func(d *Draft) bool { return !d.Part })
 	for _, p := range c.policers {
-		if p.used && p.on == nil {
+		if p.users != nil && p.on == nil {
 			continue
 		}
 		name := p.name
@@ -299,6 +313,15 @@ func (c *junosConfig) drafts() {
 	}
 }
 
+// names lists the names of drafts.
+func names(drafts []*Draft) string {
+	var list []string
+	for _, d := range drafts {
+		list = append(list, d.Name)
+	}
+	return strings.Join(list, " and ")
+}
+
 // combine returns the terms of filters side by side. It returns false if they are not for one
 // policy: one filter of inet and one of inet6, the terms in one order, with common policers.
 func (c *junosConfig) combine(group []*junosFilter) (terms [][]*junosTerm, ok bool) {
@@ -325,7 +348,7 @@ func (c *junosConfig) combine(group []*junosFilter) (terms [][]*junosTerm, ok bo
 		}
 	}
 	for _, p := range c.policers {
-		uses := func(t *junosTerm) bool { return slices.Contains(c.policersOf(t), p) }
+		uses := func(t *junosTerm) bool { return c.policerOf(t) == p }
 		if p.parse(); p.shared && !p.families && // by the terms of each filter
 			slices.ContainsFunc(group[0].terms, uses) && slices.ContainsFunc(group[1].terms, uses) {
 			return nil, false
@@ -342,11 +365,11 @@ func (c *junosConfig) sameAction(a, b *junosTerm) bool {
 		}
 		return list
 	}
-	own := func(p *junosPolicer) bool { // of each filter
+	p := c.policerOf(a)
+	if p != nil {
 		p.parse()
-		return !p.families
 	}
-	return slices.Equal(words(a), words(b)) && !slices.ContainsFunc(c.policersOf(a), own)
+	return slices.Equal(words(a), words(b)) && (p == nil || p.families)
 }
 
 // filterDraft adds the classes of a filter, or of one for each IP version.
@@ -356,9 +379,7 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 	for _, side := range terms {
 		for i, t := range side {
 			if t != nil && (i == 0 || side[0] == nil) {
-				for _, p := range c.policersOf(t) {
-					users[p]++
-				}
+				users[c.policerOf(t)]++
 			}
 		}
 	}
@@ -397,6 +418,14 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 			}
 			when = append(when, m...)
 		}
+		then, _ := first.actions()
+		switch {
+		case fail != nil:
+		case first.unknown:
+			fail = errors.New("a part of the term is not understood")
+		case then.next:
+			fail = errors.New("next term: a packet belongs to one class, and the later terms would have to be part of this one")
+		}
 		if fail != nil {
 			d.Omit(first.line, 0, fail)
 			continue
@@ -419,68 +448,81 @@ const unclassifiedTerm = "shaper-unclassified"
 
 // junosThen is the actions of a term that are read.
 type junosThen struct {
-	*junosConfig
-	d       *Draft
-	class   *dataplane.Class
-	users   map[*junosPolicer]int
-	metered bool
-	accepts bool
-	action  *treatment
+	policer string // kind and name, or ""
+	meters  Line   // its statement
+	ends    string // accept, discard or reject; the last one counts
+	end     Line
+	mark    *treatment
+	next    bool // the next terms see the packets, too
 }
 
 // junosActions are the actions of a term.
 var junosActions = &Reader[*junosThen]{Kinds: &junosKinds, Statements: []Statement[*junosThen]{
-	{Form: "accept", Do: func(t *junosThen, _ Line, _ form.Values) error { t.accepts = true; return nil }},
 	{Form: "(log | syslog | sample | loss-priority low)"},
 	{Form: "count <word>"},
-	{Form: "(discard | reject)", Do: (*junosThen).drop},
-	{Form: "reject (administratively-prohibited | tcp-reset | network-unreachable | host-unreachable" +
-		" | protocol-unreachable | port-unreachable | no-route | address-unreachable)", Do: (*junosThen).drop},
+	{Form: "(accept:ends | discard:ends | reject:ends)", Do: (*junosThen).terminate},
+	{Form: "reject:ends (administratively-prohibited | tcp-reset | network-unreachable | host-unreachable" +
+		" | protocol-unreachable | port-unreachable | no-route | address-unreachable)", Do: (*junosThen).terminate},
 	{Form: "policer:kind <word:name>", Do: (*junosThen).meter},
 	{Form: "three-color-policer:kind (single-rate | two-rate) <word:name>", Do: (*junosThen).meter},
 	{Form: "hierarchical-policer <word>", Reason: "hierarchical-policer is not supported"},
 	{Form: "(dscp | traffic-class) <mark>", Do: func(t *junosThen, l Line, v form.Values) error {
 		mark := dataplane.Mark{Field: dataplane.DSCP, Value: v[0].Value.(uint32)}
-		t.action = &treatment{line: l.Number, marks: []dataplane.Mark{mark}, text: l.Text()}
+		t.mark = &treatment{line: l.Number, marks: []dataplane.Mark{mark}, text: l.Text()}
 		return nil
 	}},
 	{Form: "loss-priority <word>", Reason: "the loss priority is internal to the router"},
 	{Form: "forwarding-class <word>", Reason: "the forwarding class selects a queue of class-of-service, which is not imported"},
-	{Form: "next term", Reason: "a packet belongs to one class: the later terms would have to be part of this one"},
+	{Form: "next term", Do: func(t *junosThen, _ Line, _ form.Values) error { t.next = true; return nil }},
 }}
 
-func (t *junosThen) drop(l Line, _ form.Values) error {
-	t.action = &treatment{line: l.Number, drop: true, text: l.Text()}
+func (t *junosThen) terminate(l Line, v form.Values) error {
+	t.ends, t.end = v.Get("ends").(string), l
 	return nil
 }
 
-func (t *junosThen) meter(_ Line, v form.Values) error {
-	p := t.byName[v.Get("kind").(string)+" "+v.Get("name").(string)]
-	switch {
-	case p == nil:
-		return errors.New("there is no such policer")
-	case t.metered:
+func (t *junosThen) meter(l Line, v form.Values) error {
+	name := v.Get("kind").(string) + " " + v.Get("name").(string)
+	if kind, _, _ := strings.Cut(t.policer, " "); kind != "" && kind != v.Get("kind") {
 		return errors.New("a term with two policers")
 	}
-	t.metered = true
-	return p.apply(t.d, t.class, t.users[p] > 1)
+	t.policer, t.meters = name, l
+	return nil
+}
+
+// actions reads the actions of a term.
+func (t *junosTerm) actions() (then *junosThen, problems []Problem) {
+	then = &junosThen{}
+	for _, l := range t.then {
+		if err := junosActions.ReadEach(then, l); err != nil {
+			problems = append(problems, l.problem("%v", err))
+		}
+	}
+	return then, problems
 }
 
 // class returns the class of a term, with its actions.
 func (c *junosConfig) class(d *Draft, term *junosTerm, users map[*junosPolicer]int) *dataplane.Class {
 	class := d.NewClass(term.name, term.line, "term %s", term.name)
-	t := &junosThen{junosConfig: c, d: d, class: class, users: users}
-	for _, l := range term.then {
-		if err := junosActions.ReadEach(t, l); err != nil {
-			d.Cannot(l, "%v", err)
-		}
-	}
+	t, problems := term.actions()
+	d.Problems = append(d.Problems, problems...)
+	p := c.byName[t.policer]
+	drops := t.ends == "discard" || t.ends == "reject"
 	switch {
-	case t.metered && t.action != nil:
+	case t.policer != "" && (t.mark != nil || drops):
 		d.Cannot(term.line, "a term with a policer and another action on its packets")
-	case t.action != nil:
-		d.setAction(class, meter.Green, *t.action, nil, nil)
-	case t.accepts && !t.metered:
+	case t.policer != "" && p == nil:
+		d.Cannot(t.meters, "there is no such policer")
+	case t.policer != "":
+		if err := p.apply(d, class, users[p] > 1); err != nil {
+			d.Cannot(t.meters, "%v", err)
+		}
+	case drops:
+		with := treatment{line: t.end.Number, drop: true, text: t.end.Text()}
+		d.setAction(class, meter.Green, with, nil, nil)
+	case t.mark != nil:
+		d.setAction(class, meter.Green, *t.mark, nil, nil)
+	case t.ends != "":
 		d.setAction(class, meter.Green, treatment{line: term.line.Number, text: "accept"}, nil, nil)
 	}
 	return class

@@ -12,7 +12,7 @@ import (
 // Export writes firewall filters with policers: one of family any if no class looks at the IP
 // header, otherwise one for each IP version.
 func (junos) Export(p *dataplane.Policy, name string) *Export {
-	e := &junosExporter{newExporter()}
+	e := &junosExporter{newExporter(64, "be")}
 	e.checkPolicy(p)
 	for _, q := range allQueues(p) {
 		e.Cannot("queue %s: the router shapes by class-of-service, which is not exported", q.Name)
@@ -130,19 +130,13 @@ func (e *junosExporter) term(c *dataplane.Class, family string) {
 			strings.Join(from, "\n                    "))
 	}
 	then := []string{"accept;"}
-	if m := c.Meter; m != nil && m.Params != nil {
-		switch m.Params.(type) {
-		case meter.TRTCM:
-			then = append([]string{fmt.Sprintf(
-				"three-color-policer {\n                        two-rate %s;\n                    }",
-				name)}, then...)
-		case meter.SRTCM:
-			then = append([]string{fmt.Sprintf(
-				"three-color-policer {\n                        single-rate %s;\n                    }",
-				name)}, then...)
-		default:
-			then = append([]string{fmt.Sprintf("policer %s;", name)}, then...)
+	if m, ok := e.policerOf(c); ok {
+		policer := fmt.Sprintf("policer %s;", name)
+		if m.twoBuckets {
+			rate := map[bool]string{false: "single-rate", true: "two-rate"}[m.pir > 0]
+			policer = fmt.Sprintf("three-color-policer {\n                        %s %s;\n                    }", rate, name)
 		}
+		then = []string{policer, "accept;"}
 	} else if a := c.Action(meter.Green); a.Drop {
 		then = []string{"discard;"}
 	} else {
@@ -190,9 +184,9 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 	}
 	add("source-port", values(m.SPort))
 	add("destination-port", values(m.DPort))
-	add(dscpKey, dscpWords(m.DSCP))
+	add(dscpKey, e.dscpWords(m.DSCP))
 	add("packet-length", values(m.Length))
-	e.checkProtocols(m, class)
+	e.checkProtocols(m, class, 6, 17, 132)
 	written := append(accessListFields(m), "DSCP", "Length")
 	if len(m.EtherType) > 0 && !slices.Contains(written, "EtherType") {
 		e.Cannot("class %s: ethertype: a filter of an IP family has ipv4 and ipv6 only", class)

@@ -128,7 +128,11 @@ func (f *junosFrom) add(l Line, key, field string, value any) {
 // list adds the prefixes of a list that are of the family.
 func (f *junosFrom) list(l Line, v form.Values) error {
 	found := false
-	for _, word := range f.prefixes[v[0].Value.(string)] {
+	words, known := f.prefixes[v[0].Value.(string)]
+	if !known {
+		return errors.New("there is no such prefix list")
+	}
+	for _, word := range words {
 		p, err := readPrefix(word, strings.Contains(word, ":"))
 		if err != nil {
 			return err

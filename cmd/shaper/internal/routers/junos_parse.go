@@ -3,6 +3,7 @@ package routers
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
@@ -11,16 +12,17 @@ import (
 // junosPrompt is user@host# or user@host>.
 var junosPrompt = pattern.Lazy(`^\s*(?:\{\w+(?::\w+)?\}\s*)?[\w.-]+@[\w./:-]+[#>](?P<level>) ?`)
 
-// junosBanner is the line in which the command line prints its level.
-var junosBanner = pattern.Lazy(`^\[edit(?: (.*))?\]$`)
+// junosBanner is a line in which the command line prints its level, the state of its routing engine, or both.
+var junosBanner = pattern.Lazy(`^(?:\{\w+(?::\w+)?\})? ?(?:\[edit(?: (.*))?\])?$`)
 
 // junosReader reads statements with braces and set commands. It skips prompts and other lines that the
 // command line prints. Each returned line is a statement with the names of its hierarchy, as in
 // show configuration | display set.
 type junosReader struct {
 	paths []Line
-	base  []string // level of the command line
-	shown []string // level of the statements with braces
+	base  []string   // level of the command line
+	edits [][]string // levels before each edit
+	shown []string   // level of the statements with braces
 
 	inComment bool
 	levels    []junosLevel
@@ -61,8 +63,9 @@ func (r *junosReader) command(l Line) (is bool, err error) {
 	text, depth := prompt(junosPrompt).cut(l.Text())
 	l.Words = strings.Fields(text)
 	if m := junosBanner().FindStringSubmatch(l.Text()); m != nil {
-		r.base = strings.Fields(m[1])
-		r.shown = nil
+		if strings.Contains(l.Text(), "[edit") {
+			r.base, r.shown = strings.Fields(m[1]), nil
+		}
 		return true, nil
 	}
 	if len(l.Words) == 0 {
@@ -71,24 +74,80 @@ func (r *junosReader) command(l Line) (is bool, err error) {
 	words := l.Words[1:]
 	switch l.Words[0] {
 	case "set", "deactivate", "delete":
-		r.set(l)
+		return true, r.set(l)
 	case "edit":
-		r.base = slices.Concat(r.base, words)
+		r.edits = append(r.edits, r.base)
+		r.base = slices.Concat(r.base, unquoted(words))
 	case "top":
-		r.base = nil
+		return r.at(nil, l, words)
 	case "up":
-		r.base = r.base[:max(len(r.base)-1, 0)]
+		n, err := strconv.Atoi(l.Word(1))
+		if err == nil {
+			words = words[1:]
+		}
+		base := r.base
+		for range max(n, 1) {
+			base = above(base)
+		}
+		return r.at(base, l, words)
+	case "exit", "quit":
+		if n := len(r.edits); n > 0 {
+			r.base, r.edits = r.edits[n-1], r.edits[:n-1]
+		}
 	case "show":
+		if strings.Contains(l.Text(), "| display set") && !strings.Contains(l.Text(), "relative") {
+			r.base = nil // the statements that follow are whole
+		}
 		words = slices.DeleteFunc(words[:pipe(words)], func(w string) bool { return w == "configuration" })
 		r.shown = slices.Concat(r.base, words)
 	case "insert", "rename", "copy", "replace", "activate":
 		return false, fmt.Errorf("line %d: %s changes the configuration before it: paste what show prints afterwards",
 			l.Number, l.Words[0])
-	case "commit", "rollback", "run", "exit", "quit", "configure":
+	case "commit", "rollback", "run", "configure":
 	default:
 		return depth >= 0, nil
 	}
 	return true, nil
+}
+
+// at goes to a level, or only reads a command there.
+func (r *junosReader) at(base []string, l Line, words []string) (bool, error) {
+	was := r.base
+	if r.base = base; len(words) == 0 {
+		return true, nil
+	}
+	_, err := r.command(Line{Number: l.Number, Words: words})
+	if words[0] != "edit" {
+		r.base = was
+	} else {
+		r.edits[len(r.edits)-1] = was
+	}
+	return true, err
+}
+
+// above returns the level above one, which has one word or, with a name, two.
+func above(base []string) []string {
+	n := len(base)
+	if n > 1 && slices.Contains([]string{
+		"family", "filter", "term", "policer", "three-color-policer", "unit", "prefix-list", "logical-systems", "groups",
+	}, base[n-2]) {
+		n--
+	}
+	return base[:max(n-1, 0)]
+}
+
+// unquoted joins the words between quotes.
+func unquoted(words []string) (out []string) {
+	for quoted := false; len(words) > 0; words = words[1:] {
+		w := words[0]
+		if plain := strings.ReplaceAll(w, `"`, ""); quoted {
+			out[len(out)-1] += " " + plain
+		} else {
+			out = append(out, plain)
+		}
+		quoted = quoted != (strings.Count(w, `"`)%2 == 1)
+	}
+	return out
 }
 
 // pipe returns the index of the pipe behind a command.
@@ -100,12 +159,12 @@ func pipe(words []string) int {
 }
 
 // set reads a set command. deactivate and delete remove a hierarchy.
-func (r *junosReader) set(l Line) {
+func (r *junosReader) set(l Line) error {
 	words := slices.Clone(r.base)
 	lists := map[int][]string{}
 	inList := false
-	for _, w := range l.Words[1:] {
-		switch w = strings.Trim(w, `"`); {
+	for _, w := range unquoted(l.Words[1:]) {
+		switch {
 		case w == "[":
 			inList = true
 			words = append(words, "")
@@ -117,17 +176,42 @@ func (r *junosReader) set(l Line) {
 			words = append(words, w)
 		}
 	}
+	added := r.expand(l.Number, words, lists)
 	if l.Words[0] == "set" {
-		r.add(l.Number, words, lists)
-		return
+		r.paths = append(r.paths, added...)
+		return nil
 	}
-	r.paths = slices.DeleteFunc(r.paths, func(p Line) bool {
-		return len(p.Words) >= len(words) && slices.Equal(p.Words[:len(words)], words)
-	})
+	for _, gone := range added {
+		before := len(r.paths)
+		r.paths = slices.DeleteFunc(r.paths, func(p Line) bool { return p.Has(gone.Words...) })
+		part := func(p Line) bool { return isPart(p.Words, gone.Words) }
+		if before == len(r.paths) && slices.ContainsFunc(r.paths, part) {
+			return fmt.Errorf("line %d: %s removes a part of a statement before it: paste what show prints afterwards",
+				l.Number, l.Words[0])
+		}
+	}
+	return nil
 }
 
-// add adds a path for each value of its lists.
-func (r *junosReader) add(line int, words []string, lists map[int][]string) {
+// isPart reports whether a statement with several leaves contains another one: its beginning, and behind some
+// other words its end.
+func isPart(words, part []string) bool {
+	n := 0
+	for n < len(part) && n < len(words) && words[n] == part[n] {
+		n++
+	}
+	for ; n > 0; n-- {
+		for i := n; i+len(part)-n <= len(words) && n < len(part); i++ {
+			if slices.Equal(words[i:i+len(part)-n], part[n:]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// expand returns a path for each value of its lists.
+func (r *junosReader) expand(line int, words []string, lists map[int][]string) (out []Line) {
 	paths := [][]string{nil}
 	for i, w := range words {
 		values, isList := lists[i]
@@ -146,9 +230,10 @@ func (r *junosReader) add(line int, words []string, lists map[int][]string) {
 	}
 	for _, p := range paths {
 		if len(p) > 0 {
-			r.paths = append(r.paths, Line{Number: line, Words: p})
+			out = append(out, Line{Number: line, Words: p})
 		}
 	}
+	return out
 }
 
 // braces reads a line of statements with braces.
@@ -232,7 +317,7 @@ func (r *junosReader) sign(line int, sign byte) error {
 		r.inList = false
 	case ';':
 		if r.open() && r.inactive == 0 && r.path[r.start] != "inactive:" {
-			r.add(r.line, slices.Clone(r.path), r.lists)
+			r.paths = append(r.paths, r.expand(r.line, slices.Clone(r.path), r.lists)...)
 		}
 		r.path, r.lists, r.inList = r.path[:r.start], nil, false
 	case '{':

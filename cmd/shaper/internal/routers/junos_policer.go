@@ -21,7 +21,7 @@ type junosPolicer struct {
 	lines    []Line   // its statements
 	shared   bool     // by all terms of a filter, or by all filters of an interface
 	families bool     // shared by the filters of several families
-	used     bool     // by a filter
+	users    []*Draft // filters
 	on       []string // families of interfaces
 	link     meter.Rate
 	parsed   bool
@@ -190,7 +190,9 @@ func (p *junosPolicer) apply(d *Draft, class *dataplane.Class, several bool) err
 		return fmt.Errorf("policer %s is not in the configuration", p.name)
 	}
 	p.parse()
-	p.used = true
+	if !slices.Contains(p.users, d) {
+		p.users = append(p.users, d)
+	}
 	for _, problem := range p.problems {
 		if !slices.Contains(d.Problems, problem) {
 			d.Problems = append(d.Problems, problem)

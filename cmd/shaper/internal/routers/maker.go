@@ -28,12 +28,12 @@ var signs = []struct {
 	{"tc", pattern.Lazy(`(?m)^\s*(?:sudo )?(?:(?:\S*/)?tc |\$TC )?(qdisc|class|filter) (add|replace|change|del|\S+ \S+: (dev|root|parent) )|^\s*(qdisc|class) \S+ \S+:\S* `)},
 	{
 		"h3c",
-		begins(`qos policy \S`, `qos apply policy `, `.* remark-\S+-pass `, `car cir .* ebs `, `gts any `, `qos gts `,
+		begins(`qos policy \S`, `qos apply policy `, `.* remark-\S+-pass `, `car cir .* ebs `, `gts any `, `qos (?:gts|car) (?:inbound |outbound )?any `,
 			`acl (?:basic|advanced) `, `line-rate `),
 	},
 	{
 		"huawei",
-		begins(`traffic (?:policy|behavior|classifier) \S`, `traffic-policy \S`, `qos (?:car|lr) `, `car cir `,
+		begins(`traffic (?:policy|behavior|classifier) \S`, `traffic-policy \S`, `qos (?:car|lr|gts) `, `car cir `,
 			`sysname `, `traffic-limit `, `user-queue `),
 	},
 	{

@@ -14,6 +14,7 @@ import (
 func TestRightValues(t *testing.T) {
 	t.Parallel()
 	const police = "policy-map P\n class class-default\n  police "
+	const policer = "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\n"
 	all := func(meter string) string { return "classes: [{name: c, meter: {" + meter + "}}]" }
 	for _, tt := range []struct{ name, dialect, platform, text, want string }{
 		{"NX-OS, bc left out", "cisco", "", police + "cir 256000 conform transmit violate drop\n", all("type: token-bucket, rate: 256kbit, burst: 6400")},
@@ -57,17 +58,30 @@ func TestRightValues(t *testing.T) {
 		{"physical-interface-policer", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall policer p physical-interface-policer\nset firewall family inet filter F physical-interface-filter\nset firewall family inet filter F term a from protocol tcp\nset firewall family inet filter F term a then policer p\nset firewall family inet filter F term b then policer p\n", "meters: {p: {type: token-bucket, rate: 1mbit, burst: 15000}}\nclasses: [{name: a, match: {proto: tcp, ethertype: ipv4}, meter: p}, {name: b, match: {ethertype: ipv4}, meter: p}]"},
 		{"hexadecimal codepoints", "junos", "", "set firewall family inet filter f term t from dscp 0x10\nset firewall family inet filter f term t then discard\nset firewall family inet filter f term u then accept\n", "classes: [{name: t, match: {dscp: 16, ethertype: ipv4}, green: drop}, {name: u, match: {ethertype: ipv4}}]"},
 
+		{"predefined by H3C", "h3c", "", "traffic behavior d\n filter deny\nqos policy P\n classifier ef behavior be\n classifier ip-prec1 behavior d\n classifier default-class behavior be\n", "classes: [{name: ef, match: {dscp: ef}}, {name: p, match: {dscp: 8-15}, green: drop}, {name: rest}]"},
+		{"the command behind top", "junos", "", policer + "edit firewall family inet filter f\nset term a then policer p\ntop set firewall policer p if-exceeding bandwidth-limit 5m\nset term a from protocol tcp\n", "classes: [{name: a, match: {ethertype: ipv4, proto: tcp}, meter: {type: token-bucket, rate: 5mbit, burst: 15000}}, {name: rest, match: {ethertype: ipv4}, green: drop}]"},
+		{"exit and up", "junos", "", "edit firewall policer p\nset if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset then discard\nup\nedit family inet filter f term t\nexit\nexit\nset firewall family inet filter g term t then policer p\n", "classes: [{name: t, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 15000}}]"},
+		{"deletion of a list", "junos", "", "set firewall family inet filter f term t from protocol [ tcp udp ]\nset firewall family inet filter f term t then discard\nset firewall family inet filter f term z then accept\ndelete firewall family inet filter f term t from protocol [ tcp udp ]\n", "classes: [{name: t, match: {ethertype: ipv4}, green: drop}, {name: z, match: {ethertype: ipv4}}]"},
+		{"the last terminating action", "junos", "", "set firewall family inet filter f term t then discard\nset firewall family inet filter f term t then accept\n", "classes: [{name: t, match: {ethertype: ipv4}}]"},
+		{"the last policer", "junos", "", policer + "set firewall family inet filter f term t then policer q\nset firewall family inet filter f term t then policer p\n", "classes: [{name: t, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 15000}}]"},
+		{"prompts of EX", "junos", "", "{master:0}[edit]\nuser@switch# show firewall\npolicer p {\n    if-exceeding {\n        bandwidth-limit 1m;\n        burst-size-limit 2k;\n    }\n    then discard;\n}\n", all("type: token-bucket, rate: 1mbit, burst: 2000")},
+		{"display set at a level", "junos", "", "[edit firewall]\nuser@host# show | display set\n" + policer, all("type: token-bucket, rate: 1mbit, burst: 15000")},
+		{"names in quotes", "junos", "", "set firewall family inet filter f term \"my term\" from protocol tcp\nset firewall family inet filter f term \"my term\" then discard\nset firewall family inet filter f term z then accept\n", "classes: [{name: my term, match: {ethertype: ipv4, proto: tcp}, green: drop}, {name: z, match: {ethertype: ipv4}}]"},
+		{"permit behind deny", "huawei", "", "traffic classifier c\n if-match dscp ef\ntraffic behavior b\n deny\n permit\ntraffic policy P\n classifier c behavior b\n", "classes: [{name: c, match: {dscp: ef}}]"},
+		{"a platform in a description", "huawei", "", "sysname NE40E-1\ninterface GE1/0/0\n description to-S9306\n qos car cir 1000 inbound\n", all("type: token-bucket, rate: 1mbit, burst: 187000")},
+		{"a list of a vty", "huawei", "", "acl number 2000 name x\n rule 5 permit source 10.0.0.0 0.0.0.255\n#\ntraffic classifier c\n if-match acl name x\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n#\nuser-interface vty 0 4\n acl 2000 inbound\n authentication-mode aaa\n", "classes: [{name: c, match: {src: 10.0.0.0/24}, green: drop}]"},
+		{"statistics before car", "huawei", "ne", "traffic classifier c\nif-match any\ntraffic behavior b\nstatistics enable\ncar cir 64 cbs 8000 pbs 16000\ntraffic policy P\nclassifier c behavior b\n", all("type: srtcm, cir: 64kbit, cbs: 8000, ebs: 16000")},
 		{"marks of changes", "junos", "", "firewall {\n    replace: policer p {\n        if-exceeding {\n            bandwidth-limit 1m;\n            burst-size-limit 2k;\n        }\n        protect: then discard;\n    }\n}\n", all("type: token-bucket, rate: 1mbit, burst: 2000")},
-		{"units of CloudEngine", "huawei", "", "interface GE1/0/1\n qos car cir 390 mbps cbs 100 kbytes pbs 200 kbytes inbound\n", all("type: srtcm, cir: 390mbit, cbs: 100000, ebs: 200000")},
-		{"CloudEngine", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000\n", all("type: srtcm, cir: 10mbit, cbs: 80000, ebs: 80000")},
-		{"CloudEngine, pbs left out", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000 cbs 20000\n", all("type: srtcm, cir: 10mbit, cbs: 20000, ebs: 20000")},
+		{"units of CloudEngine", "huawei", "", "interface GE1/0/1\n qos car cir 390 mbps cbs 100 kbytes pbs 200 kbytes inbound\n", all("type: trtcm, cir: 390mbit, cbs: 100000, pir: 390mbit, pbs: 200000")},
+		{"CloudEngine", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000\n", all("type: token-bucket, rate: 10mbit, burst: 80000")},
+		{"CloudEngine, pbs left out", "huawei", "ce", "interface GE1/0/1\n qos car inbound cir 10000 cbs 20000\n", all("type: token-bucket, rate: 10mbit, burst: 20000")},
 		{"CloudEngine, the smallest burst", "huawei", "ce", "interface GE1/0/1\n qos lr inbound cir 100\n", all("type: token-bucket, rate: 100kbit, burst: 10000")},
-		{"S5700, the smallest burst", "huawei", "s5700", "interface GE1/0/1\n qos car inbound cir 16\n", all("type: srtcm, cir: 16kbit, cbs: 4000, ebs: 5008")},
-		{"S5700 by its name", "huawei", "", "sysname S5720-EI\ninterface GE1/0/1\n qos car inbound cir 64\n", all("type: srtcm, cir: 64kbit, cbs: 12032, ebs: 20032")},
+		{"S5700, the smallest burst", "huawei", "s5700", "interface GE1/0/1\n qos car inbound cir 16\n", all("type: trtcm, cir: 16kbit, cbs: 4000, pir: 16kbit, pbs: 5008")},
+		{"S5700 by its name", "huawei", "", "sysname S5720-EI\ninterface GE1/0/1\n qos car inbound cir 64\n", all("type: trtcm, cir: 64kbit, cbs: 12032, pir: 64kbit, pbs: 20032")},
 		{"S7700, the smallest burst", "huawei", "s7700", "interface GE1/0/1\n qos car inbound cir 16 pir 160\n", all("type: trtcm, cir: 16kbit, cbs: 10000, pir: 160kbit, pbs: 20000")},
 		{"NE, one bucket", "huawei", "ne", "interface GE1/0/1\n qos car cir 1000 inbound\n", all("type: token-bucket, rate: 1mbit, burst: 187000")},
 		{"NE, the largest burst", "huawei", "ne", "interface GE1/0/1\n qos car cir 200000 pir 300000 inbound\n", all("type: trtcm, cir: 200mbit, cbs: 18700000, pir: 300mbit, pbs: 18700000")},
-		{"with prompts", "huawei", "", "<HUAWEI> system-view\n[HUAWEI] traffic classifier c1\n[HUAWEI-classifier-c1] if-match any\n[HUAWEI-classifier-c1] quit\n[HUAWEI] traffic behavior b1\n[HUAWEI-behavior-b1] car cir 64 cbs 8000 pbs 16000\n[HUAWEI-behavior-b1] quit\n[HUAWEI] traffic policy P\n[HUAWEI-trafficpolicy-P] classifier c1 behavior b1\n", all("type: srtcm, cir: 64kbit, cbs: 8000, ebs: 16000")},
+		{"with prompts", "huawei", "ne", "<HUAWEI> system-view\n[HUAWEI] traffic classifier c1\n[HUAWEI-classifier-c1] if-match any\n[HUAWEI-classifier-c1] quit\n[HUAWEI] traffic behavior b1\n[HUAWEI-behavior-b1] car cir 64 cbs 8000 pbs 16000\n[HUAWEI-behavior-b1] quit\n[HUAWEI] traffic policy P\n[HUAWEI-trafficpolicy-P] classifier c1 behavior b1\n", all("type: srtcm, cir: 64kbit, cbs: 8000, ebs: 16000")},
 		{"CloudEngine, type and", "huawei", "", "traffic classifier c1 type and\n if-match 8021p 2\n if-match vlan 10\ntraffic behavior b1\n car cir 2000 kbps pir 10000 kbps cbs 20000 bytes pbs 100000 bytes\n statistics enable\ntraffic policy P\n statistics enable\n classifier c1 behavior b1 precedence 5\n", "classes: [{name: c, match: {pcp: 2, vlan: 10}, meter: {type: trtcm, cir: 2mbit, cbs: 20000, pir: 10mbit, pbs: 100000}}]"},
 		{"a list with a name and a number", "huawei", "", "acl name x 3000\n rule 5 permit ip source 192.0.2.0 0.0.0.255\ntraffic classifier c\n if-match acl 3000\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", "classes: [{name: c, match: {src: 192.0.2.0/24}, green: drop}]"},
 		{"percent, bursts in ms", "h3c", "", "traffic classifier c\n if-match any\n#\ntraffic behavior b\n car cir percent 20 cbs 100 pir percent 40 ebs 200\n#\nqos policy P\n classifier c behavior b\n", all("type: trtcm, cir: 200mbit, cbs: 2500000, pir: 400mbit, pbs: 5000000")},
@@ -105,6 +119,7 @@ func TestRightValues(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	const class = "policy-map P\n class class-default\n  "
+	const policer = "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\n"
 	for _, tt := range []struct {
 		dialect, text string
 		line          int
@@ -147,6 +162,20 @@ func TestRefusals(t *testing.T) {
 		{"junos", "set firewall family inet6 filter F term T from next-header 44\nset firewall family inet6 filter F term T then accept\n", 1, "extension header"},
 		{"junos", "set firewall family inet filter F term T from dscp ef\nset firewall family inet filter F term T from precedence 3\nset firewall family inet filter F term T then accept\n", 1, "no packet matches"},
 		{"junos", "set firewall family inet filter G term x then accept\nset firewall family inet filter H term x then accept\nset interfaces ge-0/0/0 unit 0 family inet filter input-list [ G H ]\n", 1, "list of filters"},
+		{"junos", policer + "set firewall family inet filter f term t then policer p\nset firewall family inet filter g term t then forwarding-class x\n", 4, "forwarding class"},
+		{"junos", policer + "set firewall family inet filter f term t then policer p\nset firewall family inet filter f term u then hierarchical-policer h\n", 4, "not supported"},
+		{"junos", policer + "set firewall family inet filter f term t then count c policer p accept\ndelete firewall family inet filter f term t then policer\n", 4, "removes a part"},
+		{"junos", "set logical-systems A firewall policer p then discard\nset logical-systems B firewall policer p then discard\n", 2, "another logical system"},
+		{"junos", policer + "set firewall family inet filter f term t then next term\n", 3, "next term"},
+		{"junos", policer + "set firewall family inet filter f term t from source-prefix-list L\n", 3, "no such prefix list"},
+		{"junos", policer + "set interfaces e0 unit 0 family inet policer arp a\n", 3, outsideReason},
+		{"huawei", "acl 3000\nrule 5 permit ip source 10.0.0.0 0.0.0.255\nundo rule 5\n", 3, "undo changes"},
+		{"huawei", "traffic classifier c\nif-match dscp ef\nundo if-match dscp ef\n", 3, "undo changes"},
+		{"huawei", "traffic policy P\nclassifier c behavior b\nundo classifier c\n", 3, "not understood"},
+		{"huawei", "acl 3000\n rule permit ip dscp ef precedence 3\ntraffic classifier c\n if-match acl 3000\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 8, "line 2"},
+		{"huawei", "acl mac 4000\n rule permit\ntraffic classifier c\n if-match acl 4000\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 8, "list of frames"},
+		{"huawei", "interface GE1\n qos car cir 64 cbs 8000 pbs 16000 inbound\n", 2, "meaning of pbs"},
+		{"h3c", "traffic behavior x\n filter deny\nqos policy P\n classifier default-class behavior x\n classifier default-class behavior be\n", 4, "line 5 replaces it"},
 		{"huawei", "acl 3001\n rule 5 permit ip source 10.1.0.0 0.0.255.255\n rule 10 deny ip\ntraffic classifier c\n if-match acl 3001\ntraffic behavior b\n car cir 64 cbs 8000 pbs 8000\ntraffic policy P\n classifier c behavior b\n", 9, "deny rule"},
 		{"huawei", "acl 3001\n rule 5 permit tcp\n rule 5 permit udp\ntraffic classifier c\n if-match acl 3001\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 9, "changes the rule with its number in line 2"},
 		{"huawei", "acl 3001\n rule permit tcp\nacl 3002\n rule permit udp\ntraffic classifier c operator and\n if-match acl 3001\n if-match acl 3002\ntraffic behavior b\n deny\ntraffic policy P\n classifier c behavior b\n", 11, "several acl with operator and"},
@@ -164,7 +193,10 @@ func TestRefusals(t *testing.T) {
 	} {
 		in, err := From(tt.dialect).Import(Source{Text: tt.text})
 		if err != nil {
-			t.Errorf("%s: %v", tt.text, err)
+			at := fmt.Sprintf("line %d: ", tt.line)
+			if !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: got %v, want line %d: %q", tt.text, err, tt.line, tt.want)
+			}
 			continue
 		}
 		problems := slices.Clone(in.Problems)
@@ -286,6 +318,48 @@ func TestLossyExport(t *testing.T) {
 		e := d.Export(p, "P")
 		if len(e.Problems) != 1 || strings.Contains(e.Text, "secret") || !strings.Contains(e.Text, "other") {
 			t.Errorf("%s: %q\n%s", name, e.Problems, e.Text)
+		}
+	}
+}
+
+// TestZeroBurst checks that an srTCM whose EBS is 0 is exported as a bucket: routers refuse a burst of 0.
+func TestZeroBurst(t *testing.T) {
+	t.Parallel()
+	p := mustCompile(t, "classes: [{name: c, meter: {type: srtcm, cir: 1mbit, cbs: 15000, ebs: 0}}]")
+	for _, name := range []string{"cisco", "junos", "huawei"} {
+		text := All[name].Export(p, "P").Text
+		for w := range strings.FieldsSeq(strings.ReplaceAll(text, ";", " ")) {
+			if w == "0" {
+				t.Errorf("%s: a value is 0:\n%s", name, text)
+			}
+		}
+	}
+}
+
+// TestNotes checks that differences are said.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	const policer = "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall policer p logical-interface-policer\n"
+	for _, tt := range []struct{ dialect, text, want string }{
+		{"cisco", "policy-map P\n class A\n  priority\n class B\n  priority\nclass-map A\n match dscp ef\nclass-map B\n match dscp cs5\n", "one queue"},
+		{"cisco", "policy-map P\n class A\n  priority level 1\n class B\n  priority level 2\nclass-map A\n match dscp ef\nclass-map B\n match dscp cs5\n", ""},
+		{"junos", policer + "set firewall family inet filter F term a then policer p\nset firewall family inet6 filter G term a then policer p\n", "filters F and G share"},
+		{"junos", policer + "set firewall family inet filter F term a then policer p\nset firewall family inet6 filter F term a then policer p\n", ""},
+	} {
+		in, err := From(tt.dialect).Import(Source{Text: tt.text, Options: Options{Link: meter.BitRate(1e9)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, d := range in.Drafts {
+			for _, n := range d.Notes {
+				if strings.Contains(n.Reason, "share") || strings.Contains(n.Reason, "one queue") {
+					got += n.Reason
+				}
+			}
+		}
+		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: notes %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }

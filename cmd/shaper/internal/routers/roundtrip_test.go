@@ -103,7 +103,8 @@ func mustCompile(t *testing.T, text string) *dataplane.Policy {
 // imported returns the text of the only policy of a configuration.
 func imported(t *testing.T, dialect, text string) string {
 	t.Helper()
-	in, err := From(dialect).Import(Source{Name: "x", Text: text})
+	platform := map[string]string{"huawei": "ne"}[dialect]
+	in, err := From(dialect).Import(Source{Name: "x", Text: text, Options: Options{Platform: platform}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

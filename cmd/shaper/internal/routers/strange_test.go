@@ -84,7 +84,8 @@ func (e *edge) configurations() (texts []string) {
 
 // outcome writes all that Import reports.
 func (e *edge) outcome(t *testing.T, text string) string {
-	in, err := e.dialect.Import(routers.Source{Name: "x", Text: text})
+	in, err := e.dialect.Import(
+		routers.Source{Name: "x", Text: text, Options: routers.Options{Platform: exportPlatforms[e.name]}})
 	if err != nil {
 		return err.Error()
 	}

@@ -3,6 +3,7 @@ package routers
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -70,13 +71,20 @@ func (v vrp) Import(src Source) (*Import, error) {
 		behaviors: map[string]*vrpView{}, byName: map[string]*vrpView{}, profiles: map[string]*vrpProfile{},
 		lists: map[string]*vrpList{},
 	}
-	c.platform = platformNamed(v.language(), src.Text)
+	for _, l := range lines {
+		if c.platform == "" && !l.Has("description") {
+			c.platform = platformNamed(v.language(), l.Text())
+		}
+	}
 	r := &vrpReader{vrpConfig: c}
 	for _, l := range lines {
 		if !v.h3c && c.platform == "" && cloudEngine().MatchString(l.Text()) {
 			c.platform = "ce"
 		}
 		r.read(l)
+	}
+	if r.fail != nil {
+		return nil, r.fail
 	}
 	for _, p := range c.policies {
 		c.policy(p)
@@ -90,9 +98,9 @@ func (v vrp) Import(src Source) (*Import, error) {
 	return c.in, nil
 }
 
-// cloudEngine matches statements that only CloudEngine switches have: units, and names of interfaces.
+// cloudEngine matches statements with units, which only CloudEngine switches have.
 var cloudEngine = pattern.Lazy(
-	`(?i)^(?:qos )?(?:car|lr|gts) .*\b\d+ (?:[kmg]bps|[km]?bytes)\b|^interface (?:10|25|40|50|100|200|400)GE\d`)
+	`(?i)^(?:qos )?(?:car|lr|gts) .*\b\d+ (?:[kmg]bps|[km]?bytes)\b`)
 
 // vrpOutside matches statements outside of behaviors that limit, shape or queue packets.
 var vrpOutside = pattern.Lazy(`(?i)^(?:undo )?(?:` + strings.Join([]string{
@@ -103,6 +111,9 @@ var vrpOutside = pattern.Lazy(`(?i)^(?:undo )?(?:` + strings.Join([]string{
 	`icmp rate-limit`, `arp speed-limit`,
 }, "|") + `)\b|\bqos (?:\S+ )?(?:car|lr|gts) |\bcir \d`)
 
+// vrpUndo matches a statement that removes a part which a policy may use.
+var vrpUndo = pattern.Lazy(`(?i)^undo (?:traffic (?:classifier|behavior|policy)|qos (?:policy|car) \S|acl|rule|if-match)\b`)
+
 // vrpReader is in at most one view.
 type vrpReader struct {
 	*vrpConfig
@@ -110,10 +121,15 @@ type vrpReader struct {
 	classifier *vrpClassifier
 	list       *vrpList
 	member     bool // the view is a policy or a behavior
+	fail       error
 }
 
 func (r *vrpReader) read(l Line) {
 	switch {
+	case l.Has("undo") && r.view == nil && vrpUndo().MatchString(l.Text()):
+		r.fail = cmp.Or(r.fail, fmt.Errorf(
+			"line %d: %s: undo changes the configuration before it: paste what display current-configuration prints afterwards", l.Number, l.Text()))
+		return
 	case l.is("quit"), l.is("return"):
 		r.leave()
 		return
@@ -153,6 +169,9 @@ func (r *vrpReader) begins(l Line) bool {
 			return false
 		}
 	case "acl":
+		if vrpOtherACL().MatchString(l.Text()) {
+			return false
+		}
 		r.leave()
 		r.list = r.beginsList(l, a)
 		return r.list != nil
@@ -226,10 +245,10 @@ func (r *vrpReader) unread(l Line, a *args) {
 // inside reads a line of the view.
 func (r *vrpReader) inside(l Line) bool {
 	switch {
-	case r.classifier != nil && (l.Has("if-match") || l.Indent > 0 && !l.Has("description")):
+	case r.classifier != nil && (l.Has("if-match") || l.Has("undo", "if-match") || l.Indent > 0 && !l.Has("description")):
 		r.classifier.lines = append(r.classifier.lines, l)
 	case r.list != nil && (l.Has("description") || l.Has("step") || l.Has("rule") && vrpRemark().MatchString(l.Text())):
-	case r.list != nil && (l.Has("rule") || l.Indent > 0):
+	case r.list != nil && (l.Has("rule") || l.Has("undo", "rule") || l.Indent > 0):
 		r.list.lines = append(r.list.lines, l)
 	case r.view == nil, l.Has("description"):
 		return r.view != nil && r.member
@@ -247,14 +266,17 @@ func (r *vrpReader) inside(l Line) bool {
 	return true
 }
 
+// vrpOtherACL matches statements that begin like the head of an access list: of a terminal, and of the system.
+var vrpOtherACL = pattern.Lazy(`(?i)^acl (?:.* )?(?:inbound|outbound)$|^acl (?:logging|copy|threshold-alarm)\b`)
+
 // vrpRemark matches a comment of an access list.
 var vrpRemark = pattern.Lazy(`(?i)^rule (?:\d+ )?(?:description|comment|remark)\b`)
 
 // vrpAction reports whether a line begins with a keyword of a behavior or of a policy.
 func vrpAction(l Line) bool {
 	return slices.Contains([]string{
-		"car", "gts", "remark", "filter", "permit", "deny", "queue", "classifier", "statistic", "accounting",
-		"redirect",
+		"car", "gts", "remark", "filter", "permit", "deny", "queue", "classifier", "statistic", "statistics",
+		"accounting", "redirect", "undo", "traffic-statistic", "share-mode",
 	}, strings.ToLower(l.Words[0]))
 }
 
@@ -295,6 +317,11 @@ func (c *vrpConfig) policy(p *vrpView) {
 		}
 		if class.classifier != "" {
 			last = class.precedence
+			same := func(c *vrpClass) bool { return c.classifier == class.classifier }
+			if i := slices.IndexFunc(classes, same); i >= 0 {
+				d.Cannot(classes[i].line, "line %d replaces it: a classifier has one behavior", l.Number)
+				classes = slices.Delete(classes, i, i+1)
+			}
 			classes = append(classes, class)
 		}
 	}
@@ -303,7 +330,13 @@ func (c *vrpConfig) policy(p *vrpView) {
 	for _, l := range classes {
 		when, err := c.classMatch(l.classifier)
 		behavior := c.behaviors[l.behavior]
-		if err == nil && behavior == nil {
+		switch {
+		case err != nil || behavior != nil:
+		case c.h3c && l.behavior == "be":
+			behavior = &vrpView{line: l.line} // no actions
+		case c.h3c && slices.Contains([]string{"ef", "af", "be-flow-based"}, l.behavior):
+			err = errors.New("the router defines this behavior, a queue with a share of the interface, which is not imported")
+		default:
 			err = errors.New("there is no such behavior")
 		}
 		if err != nil {
@@ -345,7 +378,7 @@ var vrpStatements = &Reader[*vrpBehavior]{Kinds: &vrpKinds, Statements: []Statem
 	{Form: "remark ip-precedence <word>", Reason: precedenceReason},
 	{Form: "remark (local-precedence | qos-local-id | drop-precedence | lp | qos-group) <word>...", Reason: internalReason},
 	{Form: "[filter] deny", Do: func(b *vrpBehavior, l Line, _ form.Values) error { b.drop = &l; return nil }},
-	{Form: "[filter] permit"},
+	{Form: "[filter] permit", Do: func(b *vrpBehavior, _ Line, _ form.Values) error { b.drop = nil; return nil }},
 	{Form: "(statistic | statistics | traffic-statistic) [enable]"},
 	{Form: "accounting [packet | byte]"},
 	{Form: "queue <word>...", Reason: "the queues of the interface are not imported"},

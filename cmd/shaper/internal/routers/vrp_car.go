@@ -120,8 +120,11 @@ func (p *vrpLimit) meter(
 	if err := p.defaults(); err != nil {
 		return err
 	}
+	if err := p.peakRate(); err != nil {
+		return err
+	}
 	kind, why := meter.SRTCM{}.Kind(), "one rate (RFC 2697)"
-	switch same := p.pir == p.cir && p.bc.value == p.be.value; {
+	switch same := p.pir.value == p.cir.value && p.bc.value == p.be.value; {
 	case same && p.pir.given:
 		kind, why = meter.TokenBucket{}.Kind(), "both buckets are the same, so two colors"
 	case p.pir.given:
@@ -150,6 +153,21 @@ func (p *vrpLimit) meter(
 			t = &treatment{text: fmt.Sprintf("default: %v pass", color)}
 		}
 		d.setAction(class, color, *t, marks, queue)
+	}
+	return nil
+}
+
+// peakRate sets a PIR that is left out. On Huawei's switches it is the CIR, so there are two buckets with one
+// rate each; NE routers have none, and their second bucket gets what the first does not take.
+func (p *vrpLimit) peakRate() error {
+	platform := cmp.Or(p.Platform, p.platform)
+	switch {
+	case p.h3c || p.pir.given || p.be.value == 0 || platform == "ne":
+	case platform == "":
+		return fmt.Errorf("pir is left out, and the meaning of pbs then differs between platforms: write pir, or give --platform: %s",
+			strings.Join(Platforms(p.language()), ", "))
+	default:
+		p.pir = amount{p.cir.value, "left out; default: cir", true}
 	}
 	return nil
 }

@@ -23,7 +23,10 @@ const firstList, mostLists = 3000, 1000
 
 // Export writes a policy with a classifier and a behavior for each class.
 func (v vrp) Export(p *dataplane.Policy, name string) *Export {
-	e := &vrpExporter{exporter: newExporter(), vrp: v}
+	e := &vrpExporter{exporter: newExporter(31, "default"), vrp: v}
+	for _, word := range vrpReserved {
+		e.names[word] = true
+	}
 	e.checkPolicy(p)
 	name = e.checkName("name", name)
 	if v.h3c {
@@ -33,7 +36,7 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
-		class := e.checkName("class", c.Name)
+		class := e.unused(e.checkName("class", c.Name))
 		if !e.whole(&e.text, func() { e.classifier(c, class) }) {
 			continue
 		}
@@ -46,6 +49,13 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 	e.printf("%s#\nreturn\n", e.policy.String())
 	e.Note("a classifier with if-match any also takes packets that are not IP")
 	return e.finish()
+}
+
+// vrpReserved are the names of classifiers and behaviors that the router defines itself.
+var vrpReserved = []string{
+	"default-class", "ef", "af", "be", "be-flow-based", "af1", "af2", "af3", "af4",
+	"ip-prec0", "ip-prec1", "ip-prec2", "ip-prec3", "ip-prec4", "ip-prec5", "ip-prec6", "ip-prec7",
+	"mpls-exp0", "mpls-exp1", "mpls-exp2", "mpls-exp3", "mpls-exp4", "mpls-exp5", "mpls-exp6", "mpls-exp7",
 }
 
 // classifier writes the condition of a class. One kind of condition may have alternatives; several
@@ -64,14 +74,14 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 	}[e.h3c]
 	inList := inAccessList(m)
 	if !inList {
-		add(oneLine("dscp", dscpWords(m.DSCP)))
+		add(e.inLines("dscp", e.dscpWords(m.DSCP)))
 	}
 	numbers, _ := singles(m.PCP, 8)
 	var pcps []string
 	for _, v := range numbers {
 		pcps = append(pcps, fmt.Sprint(v))
 	}
-	add(oneLine(words[0], pcps))
+	add(e.inLines(words[0], pcps))
 	for i, tags := range [][]dataplane.Range{m.VLAN, m.InnerVLAN} {
 		var vlans []string
 		for _, v := range values(tags) {
@@ -107,10 +117,11 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 		strings.Join(lines, "\n if-match "))
 }
 
-// oneLine returns a condition with all values, 8 in each line.
-func oneLine(key string, words []string) (lines []string) {
+// inLines returns a condition with all values. Huawei takes 8 in each line; H3C refuses several in a line with
+// operator and.
+func (e *vrpExporter) inLines(key string, words []string) (lines []string) {
 	for len(words) > 0 {
-		n := min(len(words), 8)
+		n := min(len(words), map[bool]int{false: 8, true: 1}[e.h3c])
 		lines = append(lines, key+" "+strings.Join(words[:n], " "))
 		words = words[n:]
 	}
@@ -136,10 +147,10 @@ func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 
 // accessLists writes access lists for addresses, protocols, ports and DSCPs.
 func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
-	e.checkProtocols(&c.Match, c.Name)
+	e.checkProtocols(&c.Match, c.Name, 6, 17)
 	for _, family := range e.families(c) {
 		var codepoints []string
-		for _, w := range dscpWords(c.Match.DSCP) {
+		for _, w := range e.dscpWords(c.Match.DSCP) {
 			codepoints = append(codepoints, "dscp "+w)
 		}
 		rules, ok := vrpSides.permits(&c.Match, family == 6, codepoints)
@@ -237,6 +248,7 @@ func (e *vrpExporter) car(c *dataplane.Class, m boxMeter) string {
 		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, e.kbits(what, m.pir), m.bc, m.be)
 	case m.twoBuckets:
 		words = fmt.Sprintf("car cir %d cbs %d pbs %d", cir, m.bc, m.be)
+		e.Note("%s: one rate with two buckets is for NE routers (import with --platform ne): on switches a missing pir is the cir", what)
 	default: // two equal buckets have two colors
 		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, cir, m.bc, m.bc)
 	}

@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // vrpList is an access list.
 type vrpList struct {
 	v6, basic bool
+	other     bool // a list of frames
 	lines     []Line
 }
 
@@ -21,17 +23,18 @@ type vrpList struct {
 // name of an IPv6 list begins with "ipv6 ".
 func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 	l := &vrpList{}
-	name, number, named := "", "", false
+	var names []string // acl number 3000 name x has two
+	named := false
 	refuse := func(word string) { r.outside(head, fmt.Sprintf("%q is not understood", word)) }
 	for !a.done() {
 		switch w := a.next(); strings.ToLower(w) {
 		case "ipv6":
 			l.v6 = true
 		case "number", "advanced", "advance":
-		case "name": // acl number 3000 name x also has a number
-			if w, named = a.next(), true; name == "" {
-				name = w
-			}
+		case "mac", "link":
+			l.other = true
+		case "name":
+			names, named = append(names, a.next()), true
 		case "basic":
 			l.basic = true
 		case "match-order":
@@ -41,29 +44,25 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 		default:
 			n, err := strconv.Atoi(w)
 			l.basic = l.basic || err == nil && 2000 <= n && n < 3000
-			switch {
-			case name == "":
-				name = w
-			case named && err == nil && number == "": // acl name x 3000
-				number = w
-			default:
+			l.other = l.other || err == nil && 4000 <= n && n < 5000
+			if names != nil && !(named && err == nil) {
 				refuse(w)
 			}
+			names = append(names, w)
 		}
 	}
-	if name == "" {
+	if names == nil {
 		return nil
 	}
 	family := ""
 	if l.v6 {
 		family = "ipv6 "
 	}
-	if known := r.lists[family+name]; known != nil {
+	if known := r.lists[family+names[0]]; known != nil {
 		return known
 	}
-	r.lists[family+name] = l
-	if number != "" {
-		r.lists[family+number] = l
+	for _, name := range names {
+		r.lists[family+name] = l
 	}
 	return l
 }
@@ -72,10 +71,7 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 func (c *vrpConfig) classMatch(name string) ([]Condition, error) {
 	m := c.classifiers[name]
 	if m == nil {
-		if name == "default-class" {
-			return all, nil
-		}
-		return nil, fmt.Errorf("there is no traffic classifier %s", name)
+		return c.predefined(name)
 	}
 	if err := m.ambiguous(); err != nil {
 		return nil, err
@@ -85,6 +81,24 @@ func (c *vrpConfig) classMatch(name string) ([]Condition, error) {
 		err := vrpConditions.Read(one, l)
 		return one.out, err
 	})
+}
+
+// predefined returns the conditions of a classifier that the router itself defines (HPE HSR6800 ACL and QoS
+// configuration guide, Predefined classes).
+func (c *vrpConfig) predefined(name string) ([]Condition, error) {
+	line := Line{Words: []string{"classifier", name}}
+	digit, precedence := strings.CutPrefix(name, "ip-prec")
+	switch r, err := readPrecedence(digit); {
+	case name == "default-class":
+		return all, nil
+	case c.h3c && name == "ef":
+		return []Condition{ConditionOf(line, dscpMatch(46))}, nil
+	case c.h3c && precedence && err == nil:
+		return []Condition{ConditionOf(line, dataplane.Match{DSCP: []dataplane.Range{r}})}, nil
+	case c.h3c && slices.Contains([]string{"af1", "af2", "af3", "af4"}, name):
+		return nil, errors.New("the router defines this classifier, and its guides do not say which codepoints it takes")
+	}
+	return nil, fmt.Errorf("there is no traffic classifier %s", name)
 }
 
 // ambiguous returns an error if all statements must match and several are of a kind, of which some
@@ -150,7 +164,7 @@ var (
 	vrpRules = []Statement[*listEntry]{{
 		Form: "rule [<number>] (permit:action | deny:action) [ip | ipv6 | <proto>] {source <address:src>" +
 			" | destination <address:dst> | source-port <ports:sport> | destination-port <ports:dport>" +
-			" | dscp <dscps:dscp> | precedence <precedence:dscp> | logging | counting}",
+			" | (dscp <dscps:dscp> | precedence <precedence:dscp>) | logging | counting}",
 		Do: (*listEntry).take,
 	}}
 	vrpBasicRules = []Statement[*listEntry]{{
@@ -165,6 +179,9 @@ var (
 
 // match returns the conditions of the permitted packets.
 func (list *vrpList) match() ([]Condition, error) {
+	if list.other {
+		return nil, errors.New("a list of frames cannot be expressed")
+	}
 	read := map[[2]bool]*Reader[*listEntry]{
 		{false, false}: vrpRules4, {false, true}: vrpRules6,
 		{true, false}: vrpBasic4, {true, true}: vrpBasic6,
