@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -98,7 +99,7 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 	if wanted.Bytes > 0 {
 		rates = append(rates, wanted)
 	}
-	slices.SortFunc(rates, meter.Rate.Cmp)
+	sort.Slice(rates, func(i, j int) bool { return rates[i].Cmp(rates[j]) < 0 })
 	rates = slices.CompactFunc(rates, func(a, b meter.Rate) bool { return a.Cmp(b) == 0 })
 	list := make([]AtRate, len(rates))
 	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}),

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/big"
-	"slices"
+	"sort"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -51,7 +51,7 @@ func (l *linter) rivals(link *say.Node) (list []rival) {
 		r.rate, r.unbounded = maxRateOfRank(k)
 		list = append(list, r)
 	}
-	slices.SortStableFunc(list, func(a, b rival) int { return cmp.Compare(a.priority, b.priority) })
+	sort.SliceStable(list, func(i, j int) bool { return list[i].priority < list[j].priority })
 	return list
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -293,7 +294,7 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 		return c.unkept
 	}
 	// A process that loaded a policy meanwhile did so without these changes.
-	slices.SortFunc(c.unlocked, changes.Target.Compare)
+	sort.Slice(c.unlocked, func(i, j int) bool { return c.unlocked[i].Compare(c.unlocked[j]) < 0 })
 	c.unlocked = slices.Compact(c.unlocked)
 	if c.unkept = c.apply(c.unlocked, now); c.unkept == nil {
 		c.unkept = c.loose
@@ -333,7 +334,7 @@ func (c *Changer) scheduled(
 		for _, list := range lists {
 			out = append(out, list()...)
 		}
-		slices.SortFunc(out, changes.Target.Compare)
+		sort.Slice(out, func(i, j int) bool { return out[i].Compare(out[j]) < 0 })
 		return slices.Compact(out)
 	}, rules, nil
 }

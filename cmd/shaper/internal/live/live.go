@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -107,9 +107,8 @@ func surveyOf(v *kernel.Survey, err error) (*Survey, error) {
 	for _, sh := range v.Shapers {
 		out.List = append(out.List, InKernel(sh))
 	}
-	slices.SortStableFunc(out.List, func(a, b Handle) int {
-		return strings.Compare(Name(a.Info()), Name(b.Info()))
-	})
+	list := out.List
+	sort.SliceStable(list, func(i, j int) bool { return Name(list[i].Info()) < Name(list[j].Info()) })
 	return out, nil
 }
 

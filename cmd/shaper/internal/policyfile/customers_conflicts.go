@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
@@ -55,7 +55,7 @@ func (l *loader) addConflicts(to *faults, list []rowError) {
 	for i := range list {
 		list[i].line = lines[l.original(list[i].Object)]
 	}
-	slices.SortStableFunc(list, func(a, b rowError) int { return cmp.Compare(a.line, b.line) })
+	sort.SliceStable(list, func(i, j int) bool { return list[i].line < list[j].line })
 	for _, e := range list {
 		other := ""
 		if e.Other != nil {

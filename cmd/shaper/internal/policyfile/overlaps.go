@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // rowRange is a range of addresses in the file of customers.
@@ -47,8 +48,7 @@ func (r *rowReader) checkRanges() {
 		}
 		open = append(open, s)
 	}
-	slices.SortStableFunc(found,
-		func(a, b rowOverlap) int { return cmp.Compare(a.later.customer, b.later.customer) })
+	sort.SliceStable(found, func(i, j int) bool { return found[i].later.customer < found[j].later.customer })
 	for _, f := range found {
 		r.faults.add(int(r.lines[f.later.customer]), fmt.Sprintf(
 			"address %v and %v of customer %q (line %d) overlap in part: with nested: true one must contain the other",
@@ -79,8 +79,10 @@ func (r *rowReader) spans() (out []span) {
 	for _, s := range r.ranges {
 		out = append(out, span{s.addressRange, "", s.customer})
 	}
-	slices.SortFunc(out, func(a, b span) int {
-		return cmp.Or(a.first.Compare(b.first), b.last.Compare(a.last), cmp.Compare(a.customer, b.customer))
+	sort.Slice(out, func(i, j int) bool {
+		a, b := &out[i], &out[j]
+		order := cmp.Or(a.first.Compare(b.first), b.last.Compare(a.last), cmp.Compare(a.customer, b.customer))
+		return order < 0
 	})
 	return out
 }

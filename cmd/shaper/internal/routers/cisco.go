@@ -34,6 +34,7 @@ type ciscoConfig struct {
 	platform  string          // that the configuration shows, or ""
 	classMaps map[string]*ciscoClassMap
 	lists     map[string]*ciscoList
+	matches   map[*ciscoClassMap][]Condition // that are read
 }
 
 type ciscoPolicy struct {
@@ -48,12 +49,13 @@ type ciscoClass struct {
 	name  string
 	line  Line
 	lines []Line
+	match *ciscoClassMap // of show policy-map, instead of the class map of its name
 }
 
 // ciscoClassMap holds its match statements.
 type ciscoClassMap struct {
-	any   bool // match-any
-	lines []Line
+	operator string // match-any, match-all, or ""
+	lines    []Line
 }
 
 // Import reads policy maps. Class maps and access lists may be before or after them.
@@ -80,6 +82,7 @@ func newCiscoConfig(src Source) ciscoConfig {
 	return ciscoConfig{
 		Options: src.Options, in: &Import{}, byName: map[string]*ciscoPolicy{}, children: map[string]bool{},
 		classMaps: map[string]*ciscoClassMap{}, lists: map[string]*ciscoList{},
+		matches: map[*ciscoClassMap][]Condition{},
 	}
 }
 
@@ -106,34 +109,37 @@ func (p *ciscoPolicy) add(c *ciscoClass) {
 // readCisco splits a configuration into its parts. Blocks are recognized by their keywords,
 // because outputs of show commands and excerpts have any indentation.
 func readCisco(src Source) (*ciscoConfig, error) {
-	lines, err := ReadLines(src.Text, ciscoPrompt)
+	lines, err := ReadLines(withoutBanners(src.Text), ciscoPrompt)
 	if err != nil {
 		return nil, err
 	}
 	r := &ciscoReader{ciscoConfig: newCiscoConfig(src)}
-	for i := 0; i < len(lines); i++ {
-		r.findPlatform(lines[i])
-		r.read(lines[i])
-		i += bannerLines(lines[i:])
+	r.platform = ciscoPlatform(lines)
+	for _, l := range lines {
+		r.read(l)
 	}
 	return &r.ciscoConfig, r.fail
 }
 
-// bannerLines returns the number of lines of a text that begins in the first line, such as banner motd ^C.
-func bannerLines(lines []Line) int {
-	mark := lines[0].Word(2)
-	if !lines[0].Has("banner") || mark == "" {
-		return 0
+// withoutBanners empties the lines of banners, of which any text can be a part.
+func withoutBanners(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		m := banner().FindStringSubmatch(lines[i])
+		if m == nil || strings.Contains(m[2], m[1]) {
+			continue
+		}
+		n := slices.IndexFunc(lines[i+1:], func(l string) bool { return strings.Contains(l, m[1]) })
+		for range n + 1 {
+			i++
+			lines[i] = ""
+		}
 	}
-	if mark = mark[:1]; mark == "^" {
-		mark = lines[0].Word(2)[:min(2, len(lines[0].Word(2)))]
-	}
-	if strings.Count(lines[0].Text(), mark) > 1 {
-		return 0
-	}
-	ends := func(l Line) bool { return strings.Contains(l.Text(), mark) }
-	return slices.IndexFunc(lines[1:], ends) + 1
+	return strings.Join(lines, "\n")
 }
+
+// banner matches the first line of a banner: its delimiter, and the text behind it.
+var banner = pattern.Lazy(`^\s*(?:\S+[#>])?\s*banner \S+ (\^C|\S)(.*)$`)
 
 // ciscoReader is in at most one block.
 type ciscoReader struct {
@@ -146,6 +152,7 @@ type ciscoReader struct {
 	other    bool // a block without meters and queues
 	indent   int  // of the first line of the block
 	fail     error
+	host     string
 }
 
 func (r *ciscoReader) leave() {
@@ -158,11 +165,19 @@ func (r *ciscoReader) read(l Line) {
 			l.Words = l.Words[:i+1]
 		}
 	}
-	if strings.HasPrefix(l.Words[0], "!") || l.is("end") {
-		if l.Indent == 0 {
-			r.leave()
-		}
+	switch {
+	case l.is("end"):
+		r.leave()
 		return
+	case strings.HasPrefix(l.Words[0], "!"), ciscoNoise().MatchString(l.Text()): // the block goes on
+		return
+	case l.Has("hostname"):
+		if r.host != "" && r.host != l.Word(1) {
+			r.fail = cmp.Or(r.fail, fmt.Errorf(
+				"line %d: %s: another router begins, and %s is before it: give the configuration of one",
+				l.Number, l.Text(), r.host))
+		}
+		r.host = l.Word(1)
 	}
 	if l.Has("no") && r.removes(l) {
 		r.fail = cmp.Or(r.fail, fmt.Errorf(
@@ -181,21 +196,24 @@ func (r *ciscoReader) read(l Line) {
 	case r.other && inside:
 	case r.policy != nil && r.policyLine(l, inside):
 		return
-	case r.classMap != nil && (inside || l.Has("match")):
+	case r.classMap != nil && (inside || l.Has("match") || l.Has("description")):
 		if !l.Has("description") {
 			r.classMap.lines = append(r.classMap.lines, l)
 		}
 		return
 	case r.list != nil && r.list.add(l, inside):
 		return
+	case !inside && r.continues(l):
+		r.in.Problems = append(r.in.Problems, l.problem("it is not understood: is it abbreviated, or the rest of the line before it?"))
+		return
 	case !inside:
 		r.leave()
 		r.indent = l.Indent
 	}
-	if !inside {
+	if !inside && !l.Has("rate-limit") {
 		r.device = Line{}
 	}
-	if l.Has("interface") {
+	if isShort(l.Words[0], "interface", 3) && len(l.Words) > 1 {
 		r.device = l
 	}
 	switch {
@@ -208,10 +226,38 @@ func (r *ciscoReader) read(l Line) {
 	}
 }
 
+// ciscoNoise matches what a terminal prints between statements: its pager, and messages of the system.
+var ciscoNoise = pattern.Lazy(`^(?:#|<?-+ ?More ?-+>?|\*?\w{3} +\d+ [\d:.]+: %|%\w+-\d-)`)
+
+// isShort reports whether a word is a beginning of another one, of at least some letters.
+func isShort(word, long string, least int) bool {
+	return len(word) >= least && len(word) <= len(long) && strings.EqualFold(word, long[:len(word)])
+}
+
+// continues reports whether a line without indentation seems to belong to the block: an abbreviated
+// statement, or the rest of a line that was wrapped.
+func (r *ciscoReader) continues(l Line) bool {
+	if r.policy == nil && r.classMap == nil && r.list == nil || l.Has("service") {
+		return false
+	}
+	short := func(word string) bool { return isShort(l.Words[0], word, 2) }
+	return ciscoWrapped().MatchString(l.Text()) || slices.ContainsFunc([]string{
+		"class-map", "policy-map", "police", "shape", "bandwidth", "priority", "queue-limit", "random-detect",
+		"service-policy", "description", "match", "permit", "deny", "evaluate", "fair-queue", "estimate",
+	}, short)
+}
+
+// ciscoWrapped matches the rest of a statement.
+var ciscoWrapped = pattern.Lazy(`(?i)^(?:bc|be|pir|burst|peak-rate|peak-burst|percent|(?:conform|exceed|violate)\S*|af[1-4][1-3]|cs[0-7]|ef|\d+)(?: |$)`)
+
 // removes reports whether a line that begins with no removes a part that was read.
 func (r *ciscoReader) removes(l Line) bool {
 	name := l.Words[len(l.Words)-1]
 	switch {
+	case r.list != nil && (l.Has("no", "permit") || l.Has("no", "deny")),
+		r.classMap != nil && l.Has("no", "match"),
+		r.policy != nil && len(l.Words) > 1 && ciscoAction(Line{Words: l.Words[1:]}):
+		return true
 	case l.Has("no", "policy-map"):
 		return r.byName[name] != nil
 	case l.Has("no", "class-map"):
@@ -242,27 +288,30 @@ var ciscoLimit = pattern.Lazy(`(?i)^(?:` + strings.Join([]string{
 	`ip (?:rsvp bandwidth|multicast rate-limit)`, `lpts (?:pifib hardware|punt) police`, `ip rtp priority`,
 	`broadcast-suppression`, `queue-set`, `hold-queue`,
 	`tx-(?:ring-limit|queue)`, `mls qos (?:cos|trust|map|rewrite)`, `qos (?:trust|cos|map|rewrite)`, `auto qos`,
+	`(?:vbr-\w+|cbr|ubr) \d+`, `rcv-queue`, `mls qos (?:queue-set|dscp-mutation)`, `qos (?:queue-softmax-multiplier|dscp|pre-classify)`,
+	`max-reserved-bandwidth`, `frame-relay ip rtp`, `queue-list`, `priority-list`, `tunnel tos`,
 	`set (?:ip (?:precedence|dscp|tos)|ipv6 precedence)`, `flow \S+ rate`, `switchport block`,
 }, "|") + `)\b`)
 
-// ciscoPlatforms are statements of one platform only.
+// ciscoPlatforms are statements of one platform only, first those that no other has.
 var ciscoPlatforms = []struct {
 	name string
 	sign func() *regexp.Regexp
 }{
-	{"ios-xr", pattern.Lazy(`(?i)^end-(?:policy|class)-map$|^!! IOS XR|^ipv4 access-list |^police .*\bpeak-(?:rate|burst) `)},
+	{"ios-xr", pattern.Lazy(`(?i)^end-(?:policy|class)-map$|^!! IOS XR|^ipv4 access-list |^police rate \S+ [kmgt]?bps .*\bpeak-(?:rate|burst) `)},
 	{"eos", pattern.Lazy(`(?i)^police .*\bburst-size |^policy-map type quality-of-service |^class built-in |^! device: .*EOS`)},
 	{"nx-os", pattern.Lazy(
 		`(?i)^police .*\b(?:conform|exceed|violate) |^policy-map type (?:qos|queuing) |^feature |^vdc |^shape [kmg]?bps `)},
 }
 
-// findPlatform finds out the platform by the first statement that only one has.
-func (r *ciscoReader) findPlatform(l Line) {
+// ciscoPlatform returns the platform that a statement shows, or "".
+func ciscoPlatform(lines []Line) string {
 	for _, p := range ciscoPlatforms {
-		if r.platform == "" && p.sign().MatchString(l.Text()) {
-			r.platform = p.name
+		if slices.ContainsFunc(lines, func(l Line) bool { return p.sign().MatchString(l.Text()) }) {
+			return p.name
 		}
 	}
+	return ""
 }
 
 // begins reads the first line of a block.
@@ -292,8 +341,7 @@ func (r *ciscoReader) begins(l Line) bool {
 		r.leave()
 		r.indent = l.Indent
 		kind := r.blockType(a)
-		m := &ciscoClassMap{}
-		m.any = a.take("match-any", "match-all") == "match-any"
+		m := &ciscoClassMap{operator: a.take("match-any", "match-all")}
 		if slices.Contains(otherTypes, kind) || a.done() || a.peek() == "match-none" {
 			r.other = true
 			r.in.Skip(l)
@@ -303,6 +351,9 @@ func (r *ciscoReader) begins(l Line) bool {
 		if r.classMap = r.classMaps[name]; r.classMap == nil {
 			r.classMap = m
 			r.classMaps[name] = m
+		} else if m.operator != "" && r.classMap.operator != m.operator {
+			r.in.Problems = append(r.in.Problems,
+				l.problem("the class map is also %s, before it", cmp.Or(r.classMap.operator, "without an operator")))
 		}
 	default:
 		return r.beginsList(l)
@@ -349,7 +400,7 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 	case l.Has("description"), l.Has("exit"):
 		return true
 	case r.class == nil && inside:
-		r.in.Skip(l)
+		r.in.Problems = append(r.in.Problems, l.problem("it is not understood"))
 		return true
 	case r.class != nil && (inside || ciscoAction(l)):
 		r.class.lines = append(r.class.lines, l)
@@ -363,7 +414,7 @@ func ciscoAction(l Line) bool {
 	return slices.Contains([]string{
 		"police", "conform-action", "exceed-action", "violate-action", "conform-color", "exceed-color",
 		"shape", "bandwidth", "priority", "queue-limit", "random-detect", "set", "fair-queue",
-		"service-policy", "drop", "cir", "average", "queue-buffers",
+		"service-policy", "drop", "cir", "average", "queue-buffers", "child-conform-aware", "estimate",
 	}, strings.ToLower(l.Words[0]))
 }
 
@@ -373,6 +424,9 @@ func (c *ciscoConfig) importPolicy(p *ciscoPolicy) {
 	d.Remark("class-default and match any also take packets that are not IP on the router. Here these pass.")
 	d.Remark("Most Cisco routers count the Ethernet header too. If yours does, import with --length l2.")
 	d.Remark("Read as a configuration of %s.", c.platformName())
+	if len(c.lists) > 0 {
+		d.Remark("On the router, an entry of an access list with ports also takes later fragments. Here these have no ports.")
+	}
 	d.Part = c.children[p.name]
 	b := &ciscoBuilder{ciscoConfig: c, Options: c.Options, draft: d}
 	if rate, line, child := b.parent(p); child != nil {
@@ -436,10 +490,15 @@ var serviceForm = sync.OnceValue(func() *form.Form {
 
 // parent returns the child of a policy which shapes all traffic, and the rate with its line.
 func (b *ciscoBuilder) parent(p *ciscoPolicy) (rate int64, line Line, child *ciscoPolicy) {
-	if len(p.classes) != 1 || p.classes[0].name != classDefault || len(p.classes[0].lines) != 2 {
+	if len(p.classes) != 1 || p.classes[0].name != classDefault {
 		return 0, line, nil
 	}
-	for _, l := range p.classes[0].lines {
+	shown := func(l Line) bool { return l.Has(shownWord) }
+	lines := slices.DeleteFunc(slices.Clone(p.classes[0].lines), shown)
+	if len(lines) != 2 {
+		return 0, line, nil
+	}
+	for _, l := range lines {
 		if name, ok := childOf(l); ok && name != p.name {
 			child = b.byName[name]
 		}

@@ -3,6 +3,7 @@ package routers
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type ciscoParts struct {
 	*ciscoBuilder
 	police *ciscoPolice
 	marks  []dataplane.Mark
+	marks4 *Line // a mark of IPv4 only
 	drop   *Line
 	shape  *Line
 	rate   int64
@@ -45,6 +47,7 @@ type ciscoQueue struct {
 	priority int // -1: none
 	limit    func(*dataplane.Queue)
 	limitAt  Line
+	shown    bool // limit is what show policy-map prints
 	fair     *Line
 	isRated  bool
 }
@@ -78,19 +81,25 @@ var ciscoStatements = &Reader[*ciscoParts]{Kinds: &ciscoKinds, Statements: []Sta
 		" [percent:share | %:share | kbps:unit | mbps:unit | gbps:unit]", Do: (*ciscoParts).readBandwidth},
 	{Form: "priority [level <number>]", Do: (*ciscoParts).readPriority},
 	{Form: "priority (percent | <number> | <rate> | level <number> <word>) [<word>...]", Reason: "the router polices it only while the interface is congested: a policy has no such meter, so use police"},
-	{Form: "queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit | kbytes:unit | mbytes:unit]", Do: (*ciscoParts).readLimit},
+	{Form: "[" + shownWord + ":shown] queue-limit <number> [packets:unit | ms:unit | us:unit | bytes:unit | kbytes:unit | mbytes:unit]", Do: (*ciscoParts).readLimit},
 	{Form: "queue-limit (dscp | cos | precedence | qos-group | discard-class | atm) <word>...", Reason: "only one limit for all packets is supported"},
 	{Form: "fair-queue", Do: func(p *ciscoParts, l Line, _ form.Values) error {
 		p.queue.fair = &l
 		return nil
 	}},
 	{Form: "random-detect [<word>...]", Reason: "WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue"},
-	{Form: "service-policy <word>...", Reason: "a policy inside a class is supported only if class-default shapes everything and has no other statements"},
+	{Form: "service-policy <word>...", Reason: "a policy inside a class is supported only if class-default shapes everything and has no other statements, and if its policy map is there"},
 	{Form: "overhead accounting <word>", Reason: accountReason}, // these two are of show policy-map interface
 	{Form: "fair-queue per-flow <word>...", Reason: "each flow has a limit of its own, and a queue of a policy has one for all flows"},
 	{Form: "exit"},
 	{Form: "count"}, // NX-OS and EOS: counters
 }}
+
+// shownWord begins a limit of a queue that show policy-map prints of each class, also without a queue.
+const shownWord = "shown"
+
+// xrPacket is the length of a packet in limits of IOS XR, bytes (Cisco CRS QoS command reference).
+const xrPacket = 256
 
 const burstReason = "the router sends a burst at once, and a queue of a policy sends packet by packet at its rate"
 
@@ -100,7 +109,7 @@ const accountReason = "account adds bytes to the length of packets: set length i
 func setting(f dataplane.Field) func(*ciscoParts, Line, form.Values) error {
 	return func(p *ciscoParts, l Line, v form.Values) error {
 		if v.Has("ip") {
-			p.draft.Note(l, "the router marks IPv4 only, and the policy IPv6 too: restrict its class to one of them")
+			p.marks4 = &l
 		}
 		p.marks = setMark(p.marks, dataplane.Mark{Field: f, Value: v[len(v)-1].Value.(uint32)})
 		return nil
@@ -140,6 +149,9 @@ func (p *ciscoParts) readBandwidth(l Line, v form.Values) error {
 		return errors.New("its share is not understood")
 	}
 	q := p.queue
+	if q.onLink() {
+		return fmt.Errorf("the class has a share or priority already, in line %d: a queue of a policy has one", q.line.Number)
+	}
 	if unit, ok := v.Get("unit").(string); ok {
 		n *= rateUnits[unit] / 1000
 	}
@@ -164,6 +176,9 @@ func (p *ciscoParts) readPriority(l Line, v form.Values) error {
 	if level < 1 || level > 7 {
 		return errors.New("its level is not understood")
 	}
+	if p.queue.onLink() {
+		return fmt.Errorf("the class has a share or priority already, in line %d: a queue of a policy has one", p.queue.line.Number)
+	}
 	p.queue.line, p.queue.priority = l, int(level)-1
 	return nil
 }
@@ -174,7 +189,7 @@ func (p *ciscoParts) readLimit(l Line, v form.Values) error {
 	if n == 0 || n > 1e9 {
 		return errors.New("its limit is not supported")
 	}
-	p.queue.limitAt = l
+	p.queue.limitAt, p.queue.shown = l, v.Has("shown")
 	unit, _ := v.Get("unit").(string)
 	if isKBytes(unit) {
 		p.draft.Note(l, "%s", kbyteNote)
@@ -188,7 +203,9 @@ func (p *ciscoParts) readLimit(l Line, v form.Values) error {
 		case "bytes", "kbytes", "mbytes":
 			q.Bytes = n * burstUnits[unit]
 		default:
-			q.Packets = n
+			if q.Packets = n; p.isXR() {
+				q.Packets, q.Bytes = 0, n*xrPacket
+			}
 		}
 	}
 	return nil
@@ -202,7 +219,7 @@ func (b *ciscoBuilder) policy(p *ciscoPolicy) {
 	for _, c := range p.classes {
 		s := b.statements(c)
 		parts = append(parts, s)
-		alone := (s.queue.fair != nil || s.queue.limit != nil) && s.shape == nil
+		alone := (s.queue.fair != nil || s.queue.limit != nil && !s.queue.shown) && s.shape == nil
 		b.shapesRest = b.shapesRest || c.name == classDefault && s.shape != nil && s.rate > 0
 		linked = linked || s.queue.onLink() || alone && b.link != nil // in the queue of the interface
 	}
@@ -237,13 +254,13 @@ func (b *ciscoBuilder) endsWithAll(p *ciscoPolicy) bool {
 	if len(p.classes) == 0 {
 		return false
 	}
-	when, err := b.classMatch(p.classes[len(p.classes)-1].name)
+	when, err := b.classMatch(p.classes[len(p.classes)-1])
 	return err == nil && len(when) == 1 && when[0].MatchesAllIP()
 }
 
 // class adds a class to the draft.
 func (b *ciscoBuilder) class(c *ciscoClass, p *ciscoParts, linked bool) {
-	when, err := b.classMatch(c.name)
+	when, err := b.classMatch(c)
 	if err != nil {
 		last := 0
 		for _, l := range c.lines {
@@ -251,6 +268,10 @@ func (b *ciscoBuilder) class(c *ciscoClass, p *ciscoParts, linked bool) {
 		}
 		b.draft.Omit(c.line, last, err)
 		return
+	}
+	not4 := func(c Condition) bool { return !slices.Equal(Family(&c.Match), single(etherIPv4)) }
+	if p.marks4 != nil && slices.ContainsFunc(when, not4) {
+		b.draft.Note(*p.marks4, "the router marks IPv4 only, and the policy IPv6 too: restrict its class to one of them")
 	}
 	class := b.draft.NewClass(c.name, c.line, "%s", c.line.Text())
 	queue := b.queueOf(c, p, linked)
@@ -278,7 +299,7 @@ func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) *datap
 	case p.shape != nil && p.rate > 0:
 		q.isRated = true
 	case !linked:
-		if q.limit != nil || q.fair != nil {
+		if q.limit != nil && !q.shown || q.fair != nil {
 			b.draft.Cannot(c.line,
 				"its queue has no rate: only shape, or bandwidth with --link, gives it one")
 		}
@@ -306,7 +327,7 @@ func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) *datap
 		q.limit(q.queue)
 		b.draft.From(q.queue, "limit", q.limitAt, "%s", q.limitAt.Text())
 	} else {
-		b.defaultLimit(q.queue, c.line)
+		b.defaultLimit(q, p.rate, c.line)
 	}
 	if q.fair != nil {
 		q.queue.Fair.By = dataplane.ByFlow
@@ -324,12 +345,19 @@ func (b *ciscoBuilder) defaultQueue() *dataplane.Queue {
 	return b.rest
 }
 
+// fullPacket is the length of packets in the default of queue-limit, bytes.
+const fullPacket = 1500
+
 // defaultLimit sets the limit of a queue without queue-limit.
-func (b *ciscoBuilder) defaultLimit(q *dataplane.Queue, l Line) {
-	a, err := defaultOf("cisco", b.platformOf(), "class", "queue-limit", 0, 0)
+func (b *ciscoBuilder) defaultLimit(of *ciscoQueue, rate int64, l Line) {
+	q := of.queue
+	a, err := defaultOf("cisco", b.platformOf(), "class", "queue-limit", rate, 0)
 	if err == nil {
-		q.Packets = a.value
+		if q.Packets = max(a.value/fullPacket, 64); of.priority >= 0 {
+			q.Packets = 512
+		}
 		b.draft.From(q, "limit", Line{}, "queue-limit %s", a.text)
+		b.draft.Note(b.policyLine, "queue-limit is left out of a class: the limit is that of IOS XE for a class with shape or priority; others may have more than 64 packets, and IOS has 64 for all")
 		return
 	}
 	q.Time = AssumedLimit

@@ -13,17 +13,26 @@ import (
 type ciscoList struct {
 	v6       bool
 	standard bool
+	frames   bool
+	numbers  []int  // of the lines
 	lines    []Line // beginning with permit or deny
 }
 
 // beginsList reads the first line of an access list, or a line of a numbered list.
 func (r *ciscoReader) beginsList(l Line) bool {
 	a := &args{l.Words}
-	ip := a.take("ip", "ipv4", "ipv6")
+	ip := a.take("ip", "ipv4", "ipv6", "mac")
 	if a.take("access-list") == "" {
 		return false
 	}
-	kind := a.take("standard", "extended")
+	kind := ""
+	for _, long := range []string{"standard", "extended"} {
+		if isShort(a.peek(), long, 3) {
+			kind = long
+			a.next()
+			break
+		}
+	}
 	name := a.next()
 	if slices.Contains([]string{"resequence", "persistent", "logging", "log-update"}, name) {
 		r.in.Skip(l)
@@ -35,6 +44,7 @@ func (r *ciscoReader) beginsList(l Line) bool {
 	if list == nil {
 		list = &ciscoList{
 			v6:       ip == "ipv6",
+			frames:   ip == "mac",
 			standard: kind == "standard" || err == nil && (number < 100 || 1300 <= number && number < 2000),
 		}
 		r.lists[key] = list
@@ -81,9 +91,15 @@ func (c *ciscoConfig) listMatch(name, family string) (out []Condition, err error
 // add adds a line. It returns false if the line is not one of an access list.
 func (c *ciscoList) add(l Line, inside bool) bool {
 	a := &args{l.Words}
-	a.number()
+	n, numbered := a.number()
 	if a.take("sequence") != "" {
-		a.number()
+		n, numbered = a.number()
+	}
+	if i := len(c.numbers); !numbered {
+		n = 10
+		if i > 0 {
+			n += int64(c.numbers[i-1])
+		}
 	}
 	switch a.peek() {
 	case "remark", "statistics", "counter": // the last two are counters, of NX-OS and EOS
@@ -94,14 +110,27 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 			return false
 		}
 	}
-	c.lines = append(c.lines, Line{l.Number, l.Indent, a.words})
+	at := slices.IndexFunc(c.numbers, func(other int) bool { return int64(other) > n })
+	if at < 0 {
+		at = len(c.lines)
+	}
+	c.numbers = slices.Insert(c.numbers, at, int(n))
+	c.lines = slices.Insert(c.lines, at, Line{l.Number, l.Indent, a.words})
 	return true
 }
 
 // match returns the conditions of the permitted packets.
 func (c *ciscoList) match() ([]Condition, error) {
+	for i := 1; i < len(c.numbers); i++ {
+		if c.numbers[i] == c.numbers[i-1] {
+			return nil, fmt.Errorf("line %d: %s: it has the number of the entry in line %d", c.lines[i].Number,
+				c.lines[i].Text(), c.lines[i-1].Number)
+		}
+	}
 	read := ciscoEntries4
 	switch {
+	case c.frames:
+		return nil, errors.New("a list of frames cannot be expressed")
 	case c.standard:
 		read = ciscoStandard
 	case c.v6:

@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -9,29 +10,34 @@ import (
 )
 
 // classMatch returns the conditions of a class.
-func (c *ciscoConfig) classMatch(name string) ([]Condition, error) {
-	if name == classDefault {
+func (c *ciscoConfig) classMatch(class *ciscoClass) ([]Condition, error) {
+	if class.name == classDefault {
 		return all, nil
 	}
-	return c.mapMatch(name, 0)
+	return c.mapMatch(class.name, cmp.Or(class.match, c.classMaps[class.name]), 0)
 }
 
 // maxNested is the maximum depth of class maps in class maps.
 const maxNested = 8
 
-func (c *ciscoConfig) mapMatch(name string, depth int) ([]Condition, error) {
-	m := c.classMaps[name]
+func (c *ciscoConfig) mapMatch(name string, m *ciscoClassMap, depth int) ([]Condition, error) {
 	switch {
 	case m == nil:
 		return nil, fmt.Errorf("there is no class-map %s", name)
 	case depth > maxNested:
 		return nil, fmt.Errorf("class-map %s contains itself", name)
 	}
-	return combined(m.lines, m.any, "class-map "+name, func(l Line) ([]Condition, error) {
+	if known := c.matches[m]; known != nil {
+		return known, nil
+	}
+	any := m.operator == "match-any" || m.operator == "" && c.isXR()
+	out, err := combined(m.lines, any, "class-map "+name, func(l Line) ([]Condition, error) {
 		one := &ciscoMatch{ciscoConfig: c, depth: depth}
 		err := ciscoConditions.Read(one, l)
 		return one.out, err
 	})
+	c.matches[m] = out
+	return out, err
 }
 
 // combined returns the conditions of statements of which any must match, or all of them.
@@ -87,13 +93,15 @@ func init() { // class maps refer to class maps
 			m.out = []Condition{ConditionOf(l, dataplane.Match{EtherType: single(types[v.Get("type").(string)])})}
 			return nil
 		}},
+		{Form: "match protocol (l2tp:other | rsvp:other)", Reason: "NBAR takes packets of UDP, too: a policy has no such condition"},
 		{Form: "match protocol <proto>", Do: (*ciscoMatch).values},
 		{Form: "match protocol <word>...", Do: func(_ *ciscoMatch, l Line, _ form.Values) error {
 			return fmt.Errorf("protocol %s is recognized by the contents of packets: a policy has no such condition", l.Word(2))
 		}},
 		{Form: "match [ip:family | ipv6:family] access-group [name | ipv4:family | ipv6:family] <word:list>", Do: (*ciscoMatch).list},
 		{Form: "match class-map <word:map>", Do: func(m *ciscoMatch, _ Line, v form.Values) (err error) {
-			m.out, err = m.mapMatch(v.Get("map").(string), m.depth+1)
+			name := v.Get("map").(string)
+			m.out, err = m.mapMatch(name, m.classMaps[name], m.depth+1)
 			return err
 		}},
 		{Form: "match packet length {min <number:min> | max <number:max>}", Do: (*ciscoMatch).length},

@@ -41,6 +41,7 @@ type showReader struct {
 	other    bool              // a service policy of another type, such as a firewall's
 	queued   bool              // the class gets a rate or a share, so its queue limit counts
 	limit    Line              // the queue limit, if it was printed before the rate
+	priority Line              // that of all priority classes
 	police   int               // index of the police statement in the lines of the class; -1: none
 }
 
@@ -62,9 +63,15 @@ func (ciscoShow) Import(src Source) (*Import, error) {
 		counters:    map[*ciscoPolicy][]*Counter{},
 		named:       map[string]string{},
 	}
-	for _, l := range lines {
-		r.read(l)
+	for i, l := range lines {
+		if i+1 < len(lines) && isDevice(l, lines[i+1]) {
+			r.addShown()
+			r.device, r.stack, r.class = l.Text(), nil, nil
+		} else {
+			r.read(l)
+		}
 	}
+	r.addShown()
 	r.findChildren()
 	for _, p := range r.policies {
 		r.importPolicy(p)
@@ -74,6 +81,14 @@ func (ciscoShow) Import(src Source) (*Import, error) {
 		}
 	}
 	return r.in, nil
+}
+
+// isDevice reports whether a line is the name of an interface or circuit: a policy of a direction follows,
+// with more indentation.
+func isDevice(l, next Line) bool {
+	m := showPolicy().FindStringSubmatch(next.Text())
+	return m != nil && m[1] != "" && l.Indent < next.Indent && !l.Has("show") && !l.Has("class-map:") &&
+		showPolicy().FindStringSubmatch(l.Text()) == nil
 }
 
 var (
@@ -136,7 +151,10 @@ func (r *showReader) read(l Line) {
 		r.in.Problems = append(r.in.Problems,
 			Problem{Line: l.Number, Text: l.Text(), Reason: "it is not understood"})
 	case showDevice().MatchString(text):
+		r.addShown()
 		r.device, r.stack, r.class = text, nil, nil
+	case r.class == nil && len(r.stack) > 0 && l.Has("queue", "limit"):
+		r.priority = limitLine(l) // of the queue of all priority classes
 	case r.class != nil:
 		r.statement(l, text)
 	default:
@@ -168,7 +186,7 @@ func (r *showReader) begin(l Line, direction, name string) {
 		r.named[p.name] = name
 		r.stack = nil
 	}
-	r.class = nil
+	r.class, r.priority = nil, Line{}
 	delete(r.counters, r.byName[p.name]) // of an earlier output for the same interface
 	r.addPolicy(p)
 	r.stack = append(r.stack, showLevel{l.Indent, p})
@@ -179,13 +197,14 @@ func (r *showReader) beginClass(l Line, name string, any bool) {
 	if r.leave(l); len(r.stack) == 0 {
 		r.begin(l, "", "")
 	}
+	r.addShown()
 	p := r.stack[len(r.stack)-1].policy
 	r.class = &ciscoClass{name: name, line: l}
 	p.add(r.class)
 	r.counter = nil
 	r.section, r.queued, r.limit, r.police = "", false, Line{}, -1
 	if name != classDefault {
-		r.classMaps[name] = &ciscoClassMap{any: any}
+		r.class.match = &ciscoClassMap{operator: map[bool]string{false: "match-all", true: "match-any"}[any]}
 	}
 }
 
@@ -208,7 +227,7 @@ func (r *showReader) statement(l Line, text string) {
 			r.section = "" // the current rates are the last line of a policer
 		}
 	case strings.HasPrefix(lower, "match:"):
-		if m := r.classMaps[r.class.name]; m != nil {
+		if m := r.class.match; m != nil {
 			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"},
 				strings.Fields(inBrackets().ReplaceAllString(text, ""))[1:]...)})
 		}
@@ -282,12 +301,7 @@ func (r *showReader) policeLine(l Line, lower string, words []string) {
 func (r *showReader) queue(l Line, text string, words []string) {
 	switch {
 	case words[0] == "queue":
-		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, "/") }); i > 0 {
-			words = append(words[:i:i], strings.TrimSuffix(words[i], "/")) // 10 ms/ 1250 bytes
-		}
-		r.limit = Line{
-			Number: l.Number, Words: append([]string{"queue-limit"}, words[min(len(words), 2):]...),
-		}
+		r.limit = limitLine(l)
 		r.addLimit()
 		return
 	case words[0] == "shape" && len(words) > 1:
@@ -312,7 +326,27 @@ func (r *showReader) queue(l Line, text string, words []string) {
 	}
 	r.add(l, words...)
 	r.queued = true
+	if words[0] == "priority" && r.limit.Words == nil {
+		r.limit = r.priority
+	}
 	r.addLimit()
+}
+
+// limitLine returns the statement for a printed limit, such as queue limit 10 ms/ 1250 bytes.
+func limitLine(l Line) Line {
+	words := strings.Fields(strings.ToLower(strings.ReplaceAll(l.Text(), ",", "")))
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, "/") }); i > 0 {
+		words = append(words[:i:i], strings.TrimSuffix(words[i], "/"))
+	}
+	return Line{Number: l.Number, Words: append([]string{"queue-limit"}, words[2:]...)}
+}
+
+// addShown adds the queue limit of a class without a rate or share. It counts if the class has a queue.
+func (r *showReader) addShown() {
+	if r.class != nil && r.limit.Words != nil && !r.queued {
+		r.limit.Words = append([]string{shownWord}, r.limit.Words...)
+		r.class.lines = append(r.class.lines, r.limit)
+	}
 }
 
 // addLimit adds the queue limit, which is printed before or after the rate of the queue.

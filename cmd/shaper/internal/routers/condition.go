@@ -1,11 +1,11 @@
 package routers
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policywriter"
@@ -99,7 +99,7 @@ func distinct(list []netip.Prefix) (out []netip.Prefix) {
 
 // JoinRanges sorts ranges and joins touching ones.
 func JoinRanges(list []dataplane.Range) (out []dataplane.Range) {
-	slices.SortFunc(list, func(a, b dataplane.Range) int { return cmp.Compare(a.First, b.First) })
+	sort.Slice(list, func(i, j int) bool { return list[i].First < list[j].First })
 	for _, r := range list {
 		if n := len(out); n > 0 && r.First <= out[n-1].Last+1 {
 			out[n-1].Last = max(out[n-1].Last, r.Last)

@@ -37,7 +37,7 @@ func (d *Draft) Cannot(line Line, format string, args ...any) {
 
 // Omit adds a class that a policy cannot express, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
-	p := line.problem("%v: the class is omitted", reason)
+	p := line.problem("%v: the class is omitted, and later classes take its packets", reason)
 	p.Last = last
 	d.Problems = append(d.Problems, p)
 }

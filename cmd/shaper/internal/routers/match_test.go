@@ -88,7 +88,7 @@ classes:
   - {name: D, match: {dscp: af41}, green: {queue: D}}
   - {name: class-default, green: {queue: class-default}}
 queues:
-  V: {link: link, priority: 0, limit: 64p}
+  V: {link: link, priority: 0, limit: 512p}
   D: {link: link, priority: 1, weight: 3, limit: 100ms}
   class-default: {link: link, priority: 1, weight: 7, limit: 64p, fair: flow, codel: false}
 links: {link: {rate: 1gbit}}
@@ -139,7 +139,7 @@ links: {link: {rate: 10mbit}}
     Class class-default
       Average Rate Traffic Shaping
       cir 80%
-`, "classes: [{name: class-default, green: {queue: q}}]\nqueues: {q: {rate: 800mbit, limit: 64p, fair: false}}"},
+`, "classes: [{name: class-default, green: {queue: q}}]\nqueues: {q: {rate: 800mbit, limit: 3333p, fair: false}}"},
 		{"show policy-map interface", "cisco-show", `
  GigabitEthernet0/1
   Service-policy output: P

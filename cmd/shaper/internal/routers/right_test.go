@@ -45,6 +45,17 @@ func TestRightValues(t *testing.T) {
 		{"with prompts", "cisco", "", "R1(config)#policy-map P\nR1(config-pmap)#class class-default\nR1(config-pmap-c)#police cir 1000000 bc 31250\nR1(config-pmap-c-police)#conform-action transmit\nR1(config-pmap-c-police)#exceed-action drop\n", all("type: token-bucket, rate: 1mbit, burst: 31250")},
 		{"with prompts of IOS XR", "cisco", "", "RP/0/RSP0/CPU0:r1(config)#policy-map P\nRP/0/RSP0/CPU0:r1(config-pmap)#class class-default\nRP/0/RSP0/CPU0:r1(config-pmap-c)#police rate 1 mbps burst 5000 bytes\nRP/0/RSP0/CPU0:r1(config-pmap-c)#end-policy-map\n", all("type: token-bucket, rate: 1mbit, burst: 5000")},
 
+		{"a comment in a list", "cisco", "", "ip access-list extended W\n permit tcp any any eq 80\n! also https\n permit tcp any any eq 443\nclass-map W\n match access-group name W\npolicy-map P\n class W\n  drop\n", "classes: [{name: W, match: {proto: tcp, ethertype: ipv4, dport: [80, 443]}, green: drop}]"},
+		{"lines of the terminal", "cisco", "", "class-map match-any V\n match dscp ef\n--More--\n match dscp cs3\n*Mar  1 00:05:11.123: %LINK-3-UPDOWN: Interface e0, changed state to up\n match dscp af11\n# x\n match dscp af12\npolicy-map P\n class V\n  drop\n! signalling\n class class-default\n  set dscp 8\n", "classes: [{name: V, match: {dscp: [ef, cs3, af11, af12]}, green: drop}, {name: rest, green: {dscp: cs1}}]"},
+		{"descriptions without indentation", "cisco", "", "class-map match-any V\ndescription foo\nmatch dscp ef\ndescription bar\nmatch dscp cs3\npolicy-map P\nclass V\ndrop\n", "classes: [{name: V, match: {dscp: [ef, cs3]}, green: drop}]"},
+		{"IOS XR, a class map without operator", "cisco", "", "class-map V\n match dscp ef\n match cos 5\n end-class-map\npolicy-map P\n class V\n  drop\n end-policy-map\n", "classes: [{name: V-1, match: {dscp: ef}, green: drop}, {name: V-2, match: {pcp: 5}, green: drop}]"},
+		{"IOS XR, a limit in packets", "cisco", "ncs5500", "policy-map P\n class class-default\n  shape average 100 mbps\n  queue-limit 1000 packets\n", "classes: [{name: c, green: {queue: class-default}}]\nqueues: {class-default: {rate: 100mbit, limit: 256000, fair: false}}"},
+		{"IOS XE, no queue-limit", "cisco", "", "policy-map P\n class class-default\n  shape average 100000000\n", "classes: [{name: c, green: {queue: class-default}}]\nqueues: {class-default: {rate: 100mbit, limit: 416p, fair: false}}"},
+		{"a banner", "cisco", "", "banner motd #\nUnauthorized access\nprohibited.#\n" + police + "8000 1500\n", all("type: token-bucket, rate: 8kbit, burst: 1500")},
+		{"sequence numbers", "cisco", "", "ip access-list extended A\n 20 permit udp any any eq 53\n 10 permit tcp any any eq 80\n permit tcp any any eq 81\nclass-map V\n match access-group name A\npolicy-map P\n class V\n  drop\n", "classes: [{name: V-1, match: {proto: tcp, ethertype: ipv4, dport: 80}, green: drop}, {name: V-2, match: {proto: udp, ethertype: ipv4, dport: 53}, green: drop}, {name: V-3, match: {proto: tcp, ethertype: ipv4, dport: 81}, green: drop}]"},
+		{"packets per second of IOS", "cisco", "", police + "rate 100 pps burst 20 packets peak-rate 200 pps peak-burst 40 packets\n", "classes: [{name: c, meter: {type: trtcm, cir: 100p/1s, cbs: 20, pir: 200p/1s, pbs: 40, count: packets}, yellow: drop}]"},
+		{"CAR without indentation", "cisco", "", "int GigabitEthernet0/0\nrate-limit output 8000000 16000 16000 conform-action transmit exceed-action drop\n", all("type: token-bucket, rate: 8mbit, burst: 16000")},
+		{"an abbreviated list", "cisco", "", "ip access-list ext A\n permit tcp any any eq 80\nclass-map V\n match access-group name A\npolicy-map P\n class V\n  drop\n", "classes: [{name: V, match: {proto: tcp, ethertype: ipv4, dport: 80}, green: drop}]"},
 		{"several leaves", "junos", "", "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall family inet filter f term t then policer p\n", "classes: [{name: t, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 1mbit, burst: 15000}}]"},
 		{"several leaves of a term", "junos", "", "set firewall family inet filter f term t from protocol [ tcp udp ] destination-port 22 source-address 192.0.2.0/24\nset firewall family inet filter f term t then count c policer p accept\nset firewall policer p if-exceeding burst-size-limit 15k bandwidth-limit 1m\nset firewall policer p then discard\nset firewall family inet filter f term u then accept\n", "classes: [{name: t, match: {proto: [tcp, udp], dport: 22, src: 192.0.2.0/24}, meter: {type: token-bucket, rate: 1mbit, burst: 15000}}, {name: u, match: {ethertype: ipv4}}]"},
 		{"show at a level", "junos", "", "[edit firewall]\nuser@host# show\npolicer TEST {\n    if-exceeding {\n        bandwidth-limit 900m;\n        burst-size-limit 128k;\n    }\n    then discard;\n}\nfamily inet {\n    filter F {\n        term T {\n            then policer TEST;\n        }\n    }\n}\n", "classes: [{name: T, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 900mbit, burst: 128000}}]"},
@@ -130,6 +141,24 @@ func TestRefusals(t *testing.T) {
 		{"cisco", class + "police cir 8000 bc 1500 account user-defined 4\n", 3, "account adds bytes"},
 		{"cisco", class + "shape average 10000000 foo bar\n", 3, `"foo" is not`},
 		{"cisco", class + "shape average 1000000\n  queue-limit 100 packets foo\n", 4, `"foo" is not understood`},
+		{"cisco", class + "police cir 8000000\nbc 100000 conform-action transmit exceed-action drop\n", 4, "the rest of the line"},
+		{"cisco", "policy-map P\nclass class-default\npol cir 8000000\n", 3, "abbreviated"},
+		{"cisco", "policy-map P\n cl V\n  police cir 8000000\n", 2, "not understood"},
+		{"cisco", "class-map match-any V\nmatch dscp ef\nno match dscp ef\nmatch dscp cs3\n", 3, "no changes"},
+		{"cisco", "ip access-list extended A\npermit tcp any any eq 80\nno permit tcp any any eq 80\n", 3, "no changes"},
+		{"cisco", "ip access-list extended A\npermit tcp any any eq 80\nevaluate X\n", 3, "not understood"},
+		{"cisco", "policy-map P\nclass class-default\npolice rate 10 mbps burst 125000 bytes\nchild-conform-aware\nend-policy-map\n", 4, "not understood"},
+		{"cisco", class + "police rate 100 mbps\n end-policy-map\npolicy-map type qos Q\n", 3, "burst is left out"},
+		{"cisco", class + "bandwidth percent 30\n  bandwidth remaining percent 60\n", 4, "already, in line 3"},
+		{"cisco", class + "priority level 1\n  bandwidth 10000\n", 4, "already, in line 3"},
+		{"cisco", "class-map T\n match protocol l2tp\npolicy-map P\n class T\n  drop\n", 4, "NBAR"},
+		{"cisco", "ip access-list extended A\n 10 permit tcp any any\n 10 permit udp any any\nclass-map V\n match access-group name A\npolicy-map P\n class V\n  drop\n", 7, "number of the entry in line 2"},
+		{"cisco", "mac access-list extended M\n permit host 0000.0000.0001 any\nclass-map V\n match access-group name M\npolicy-map P\n class V\n  drop\n", 6, "list of frames"},
+		{"cisco", "class-map match-all V\n match dscp ef\nclass-map match-any V\n match cos 5\n", 3, "is also match-all"},
+		{"cisco", "hostname R1\n" + class + "police 8000 1500\nhostname R2\n", 5, "another router"},
+		{"cisco", class + "shape average 10000000\n  service-policy CHILD\n", 4, "if its policy map is there"},
+		{"cisco", "interface ATM0/0/0\n pvc 0/38\n  vbr-nrt 832 832 1\n", 3, outsideReason},
+		{"cisco", "tunnel tos 46\n", 1, outsideReason},
 		{"cisco", class + "set drop-precedence 1\n", 3, "internal to the router"},
 		{"cisco", class + "set precedence 1\n", 3, "three bits"},
 		{"cisco", class + "police rate 10 kbps burst-size 26 kbytes action set drop-precedence rate 20 kbps burst-size 26 kbytes\n", 3, "EOS"},
@@ -342,6 +371,8 @@ func TestNotes(t *testing.T) {
 	const policer = "set firewall policer p if-exceeding bandwidth-limit 1m burst-size-limit 15k\nset firewall policer p then discard\nset firewall policer p logical-interface-policer\n"
 	for _, tt := range []struct{ dialect, text, want string }{
 		{"cisco", "policy-map P\n class A\n  priority\n class B\n  priority\nclass-map A\n match dscp ef\nclass-map B\n match dscp cs5\n", "one queue"},
+		{"cisco", "class-map A\n match dscp ef\npolicy-map P\n class A\n  set ip dscp cs1\n", "IPv4 only"},
+		{"cisco", "class-map A\n match ip dscp ef\npolicy-map P\n class A\n  set ip dscp cs1\n", ""},
 		{"cisco", "policy-map P\n class A\n  priority level 1\n class B\n  priority level 2\nclass-map A\n match dscp ef\nclass-map B\n match dscp cs5\n", ""},
 		{"junos", policer + "set firewall family inet filter F term a then policer p\nset firewall family inet6 filter G term a then policer p\n", "filters F and G share"},
 		{"junos", policer + "set firewall family inet filter F term a then policer p\nset firewall family inet6 filter F term a then policer p\n", ""},
@@ -353,13 +384,60 @@ func TestNotes(t *testing.T) {
 		got := ""
 		for _, d := range in.Drafts {
 			for _, n := range d.Notes {
-				if strings.Contains(n.Reason, "share") || strings.Contains(n.Reason, "one queue") {
+				if !strings.Contains(n.Reason, "queue-limit") {
 					got += n.Reason
 				}
 			}
 		}
 		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: notes %q, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestShowQueues checks limits of queues that are printed away from the rate: of all priority classes, and of
+// class-default.
+func TestShowQueues(t *testing.T) {
+	t.Parallel()
+	const text = ` GigabitEthernet0/0/0
+  Service-policy output: P
+    queue stats for all priority classes:
+      Queueing
+      queue limit 512 packets
+    Class-map: V (match-any)
+      Match: dscp ef (46)
+      Priority: Strict, b/w exceed drops: 0
+    Class-map: class-default (match-any)
+      Match: any
+      queue limit 416 packets
+      (queue depth/total drops/no-buffer drops) 0/0/0
+port-channel10
+  Service-policy output: P
+    Class-map: V (match-any)
+      Match: dscp cs3 (24)
+      police:
+          cir 9000000 bps, bc 250000 bytes
+        conformed 10 packets, 1000 bytes; actions:
+          transmit
+        exceeded 0 packets, 0 bytes; actions:
+          drop
+`
+	in, err := From("cisco-show").Import(Source{Text: text, Options: Options{Link: meter.BitRate(100e6)}})
+	if err != nil || len(in.Drafts) != 2 {
+		t.Fatalf("%v: %+v, want two policies", err, in)
+	}
+	for i, want := range []string{
+		"classes: [{name: V, match: {dscp: ef}, green: {queue: v}}, {name: class-default, green: {queue: c}}]\n" +
+			"queues: {v: {link: l, limit: 512p, fair: false}, c: {link: l, priority: 1, limit: 416p, fair: false}}\nlinks: {l: {rate: 100mbit}}",
+		"classes: [{name: V, match: {dscp: cs3}, meter: {type: token-bucket, rate: 9mbit, burst: 250000}}]",
+	} {
+		d := in.Drafts[i]
+		text, err := d.Render("", "")
+		if err != nil || d.Problems != nil {
+			t.Fatal(err, d.Problems)
+		}
+		if got, want := resolved(mustCompile(t, text.Text)), resolved(mustCompile(t, want)); got != want {
+			t.Errorf("%s: got %s, want %s", d.Name, got, want)
 		}
 	}
 }

@@ -266,7 +266,7 @@ func (r *vrpReader) inside(l Line) bool {
 	return true
 }
 
-// vrpOtherACL matches statements that begin like the head of an access list: of a terminal, and of the system.
+// vrpOtherACL matches statements that begin like the head of a list: of a terminal, and of the system.
 var vrpOtherACL = pattern.Lazy(`(?i)^acl (?:.* )?(?:inbound|outbound)$|^acl (?:logging|copy|threshold-alarm)\b`)
 
 // vrpRemark matches a comment of an access list.

@@ -117,7 +117,7 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 		strings.Join(lines, "\n if-match "))
 }
 
-// inLines returns a condition with all values. Huawei takes 8 in each line; H3C refuses several in a line with
+// inLines returns a condition with all values. Huawei takes 8 in each line; H3C refuses several in one with
 // operator and.
 func (e *vrpExporter) inLines(key string, words []string) (lines []string) {
 	for len(words) > 0 {

@@ -8,8 +8,7 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"slices"
-	"strings"
+	"sort"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
@@ -143,9 +142,7 @@ func (a api) unshaped(ctx context.Context) (out []stats.Remains, err error) {
 			add(i.Name, "not shaped: "+i.why, a.v.files.config.Of(i.Name, i.Loopback))
 		}
 	})
-	slices.SortStableFunc(out, func(a, b stats.Remains) int {
-		return strings.Compare(a.Interface, b.Interface)
-	})
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Interface < out[j].Interface })
 	return out, err
 }
 

@@ -7,8 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"runtime"
-	"slices"
-	"strings"
+	"sort"
 	"sync"
 	"time"
 
@@ -129,9 +128,7 @@ func (v *supervisor) replaceAll(
 		}
 		return errors.Join(append(errs, failed)...)
 	})
-	slices.SortStableFunc(out, func(a, b control.ReloadedShaper) int {
-		return strings.Compare(a.Interface, b.Interface)
-	})
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Interface < out[j].Interface })
 	return out, err
 }
 

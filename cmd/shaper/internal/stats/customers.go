@@ -1,11 +1,10 @@
 package stats
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -227,7 +226,7 @@ func (f *firsts) add(c ranked) {
 
 // sorted returns the first customers. Those with equal numbers stay in the order of the calls.
 func (f *firsts) sorted() []ranked {
-	slices.SortStableFunc(f.list, func(a, b ranked) int { return cmp.Compare(b.by, a.by) })
+	sort.SliceStable(f.list, func(i, j int) bool { return f.list[i].by > f.list[j].by })
 	if f.most > 0 && len(f.list) > f.most {
 		return f.list[:f.most]
 	}

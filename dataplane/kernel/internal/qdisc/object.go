@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -55,7 +56,7 @@ func inOrder(list []Object) {
 		}
 		return depth(parent) + 1
 	}
-	slices.SortStableFunc(list, func(a, b Object) int { return depth(&a) - depth(&b) })
+	sort.SliceStable(list, func(i, j int) bool { return depth(&list[i]) < depth(&list[j]) })
 }
 
 // add makes the object on an interface, or changes the existing one. flags are NLM_F_EXCL or
