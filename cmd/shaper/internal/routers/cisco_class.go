@@ -189,7 +189,10 @@ func (p *ciscoParts) readLimit(l Line, v form.Values) error {
 	if n == 0 || n > 1e9 {
 		return errors.New("its limit is not supported")
 	}
-	p.queue.limitAt, p.queue.shown = l, v.Has("shown")
+	if p.queue.shown = v.Has("shown"); p.queue.shown {
+		l.Words = l.Words[1:]
+	}
+	p.queue.limitAt = l
 	unit, _ := v.Get("unit").(string)
 	if isKBytes(unit) {
 		p.draft.Note(l, "%s", kbyteNote)

@@ -95,11 +95,10 @@ func sortedKeys(m map[int]int) (keys []int) {
 func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 	c := &p.Classes[i]
 	name := e.checkName("class", c.Name)
-	if slices.Contains([]string{"type", "built-in", "match-any", "match-all", "match-none"}, name) {
-		e.Cannot("class %s: it is a keyword of the router: rename it", name)
-	}
 	if !e.whole(&e.maps, func() {
-		if name != classDefault {
+		if slices.Contains([]string{"type", "built-in", "match-any", "match-all", "match-none"}, name) {
+			e.Cannot("class %s: it is a keyword of the router: rename it", name)
+		} else if name != classDefault {
 			e.classMap(c, name)
 		} else if !matchesAll(&c.Match) {
 			e.Cannot("class %s: the router has a class of this name for all remaining packets: rename it", c.Name)

@@ -338,13 +338,12 @@ func limitLine(l Line) Line {
 	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, "/") }); i > 0 {
 		words = append(words[:i:i], strings.TrimSuffix(words[i], "/"))
 	}
-	return Line{Number: l.Number, Words: append([]string{"queue-limit"}, words[2:]...)}
+	return Line{Number: l.Number, Words: append([]string{shownWord, "queue-limit"}, words[2:]...)}
 }
 
 // addShown adds the queue limit of a class without a rate or share. It counts if the class has a queue.
 func (r *showReader) addShown() {
 	if r.class != nil && r.limit.Words != nil && !r.queued {
-		r.limit.Words = append([]string{shownWord}, r.limit.Words...)
 		r.class.lines = append(r.class.lines, r.limit)
 	}
 }

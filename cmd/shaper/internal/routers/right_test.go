@@ -395,6 +395,34 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestShowParent checks a policy that shapes everything, of which the router prints a limit, too.
+func TestShowParent(t *testing.T) {
+	t.Parallel()
+	const text = ` GigabitEthernet0/1
+  Service-policy output: P
+    Class-map: class-default (match-any)
+      Match: any
+      queue limit 64 packets
+      shape (average) cir 10000000, bc 40000, be 40000
+      Service-policy : CHILD
+        Class-map: V (match-any)
+          Match: dscp ef (46)
+          police:
+              cir 1000000 bps, bc 31250 bytes
+            conformed 0 packets, 0 bytes; actions:
+              transmit
+            exceeded 0 packets, 0 bytes; actions:
+              drop
+`
+	in, err := From("cisco-show").Import(Source{Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, problems, err := in.Pick(""); err != nil || problems != nil {
+		t.Error(err, problems)
+	}
+}
+
 // TestShowQueues checks limits of queues that are printed away from the rate: of all priority classes, and of
 // class-default.
 func TestShowQueues(t *testing.T) {
