@@ -38,7 +38,7 @@ func (s *tcScript) substitution(text string) (value string, length int) {
 	default:
 		return text[:1], 1
 	}
-	e := &expression{tokens: token().FindAllString(s.expandNames(inside), -1)}
+	e := &expression{tokens: token().FindAllString(s.expandNames(inside), -1), octal: strings.HasPrefix(text, "$((")}
 	n, ok := e.sum()
 	if !ok || len(e.tokens) > 0 {
 		return strings.ReplaceAll(text[:length], " ", ""), length
@@ -56,14 +56,17 @@ var name = pattern.Lazy(`\$?\{?[A-Za-z_]\w*\}?`)
 func (s *tcScript) expandNames(text string) string {
 	return name().ReplaceAllStringFunc(text, func(w string) string {
 		if v, ok := s.vars[strings.Trim(w, "${}")]; ok && len(v) < 20 {
-			return v
+			return "(" + v + ")"
 		}
 		return w
 	})
 }
 
 // expression is the rest of an expression with whole numbers.
-type expression struct{ tokens []string }
+type expression struct {
+	tokens []string
+	octal  bool // numbers with a leading 0 are octal, as in $((...))
+}
 
 // take removes the next token if it is one of these.
 func (e *expression) take(tokens string) string {
@@ -123,7 +126,11 @@ func (e *expression) factor() (n int64, ok bool) {
 	if len(e.tokens) == 0 {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(e.tokens[0], 10, 63)
+	base := 10
+	if e.octal {
+		base = 0
+	}
+	n, err := strconv.ParseInt(e.tokens[0], base, 63)
 	e.tokens = e.tokens[1:]
 	return n, err == nil
 }

@@ -25,9 +25,14 @@ type tcLabels struct{ class, queue, link, guarantee string }
 // in a line, assignments, and sums with whole numbers. Nothing else is evaluated.
 type tcScript struct {
 	vars     map[string]string
+	unsure   map[string]int // variables whose values are not known: untilSet or forGood
+	sourced  bool           // another file may set any variable
+	exported bool           // by shaper, so comments tell guarantees
 	labels   tcLabels
 	last     int   // number of the last line
+	batch    bool  // it has tc -batch
 	blocks   []int // lines of the open loops, conditions and functions
+	function int   // number of blocks around the open function; 0: none is open
 	commands []tcCommand
 }
 
@@ -36,7 +41,10 @@ var shellPrompt = pattern.Lazy(
 	`^\s*(?:[\w.-]+@[\w.-]+[: ][^\s#$]*\s?[#$]|\[[\w.-]+@[\w.-]+ [^\]]*\][#$]|\$)(?P<level>) `)
 
 // hereDocument is <<EOF, <<-EOF or <<'EOF', without that of <<<.
-var hereDocument = pattern.Lazy(`^[^#]*[^<#]<<-?\s*['"]?(\w+)['"]?`)
+var hereDocument = pattern.Lazy(`^[^#]*[^<#]<<-?\s*('[^']+'|"[^"]+"|[^\s'"<;&|]+)`)
+
+// isComment reports whether a line ends with a comment, which is not continued.
+func isComment(line string) bool { return strings.HasPrefix(line, "#") || strings.Contains(line, " #") }
 
 // maxExpansion bounds the length of a line with its variables: otherwise variables could double it
 // over and over.
@@ -47,11 +55,13 @@ func readScript(text string) ([]tcCommand, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &tcScript{vars: map[string]string{}}
+	s := &tcScript{
+		vars: map[string]string{}, unsure: map[string]int{}, exported: strings.Contains(text, "shaper export"),
+	}
 	for i := 0; i < len(lines); i++ {
 		first := lines[i]
 		parts := []string{first.Text()}
-		for n := 0; strings.HasSuffix(parts[n], `\`) && i+1 < len(lines) &&
+		for n := 0; strings.HasSuffix(parts[n], `\`) && !isComment(parts[n]) && i+1 < len(lines) &&
 			lines[i+1].Number == lines[i].Number+1; n++ {
 			i++
 			parts[n] = strings.TrimSuffix(parts[n], `\`)
@@ -64,8 +74,9 @@ func readScript(text string) ([]tcCommand, error) {
 		text := strings.Join(parts, " ")
 		s.line(first.Number, text)
 		// a text for a command, unless that is tc -batch
-		if m := hereDocument().FindStringSubmatch(text); m != nil && !strings.Contains(text, " -b") {
-			end := slices.IndexFunc(lines[i:], func(l routers.Line) bool { return l.Text() == m[1] })
+		if m := hereDocument().FindStringSubmatch(text); m != nil && !s.batch {
+			mark := strings.Trim(m[1], `'"`)
+			end := slices.IndexFunc(lines[i:], func(l routers.Line) bool { return l.Text() == mark })
 			i += max(end, 0)
 		}
 	}
@@ -88,11 +99,14 @@ func (s *tcScript) line(number int, text string) {
 		case "link":
 			s.labels.link = name
 		case "guarantee":
-			s.labels.guarantee = name
+			if s.exported {
+				s.labels.guarantee = name
+			}
 		}
 		return
 	}
 	var words []string
+	s.batch = false
 	unsure := false // whether the command runs depends on those before it
 	for rest := blankRedirection().ReplaceAllString(text, "$1"); ; {
 		word, after, ok := s.word(rest)
@@ -185,7 +199,7 @@ func (s *tcScript) split(text string, quoted bool) tcWord {
 }
 
 var (
-	assignment  = pattern.Lazy(`^[A-Za-z_]\w*=`)
+	assignment  = pattern.Lazy(`^[A-Za-z_]\w*\+?=`)
 	redirection = pattern.Lazy(`^\d*[<>]`)
 	// a redirection with a blank before the name of its file
 	blankRedirection = pattern.Lazy(`( \d*>>?) +`)
@@ -206,10 +220,10 @@ func (s *tcScript) expand(text string) (value string, length int) {
 	if m[2] != "" {
 		name = m[2]
 	}
-	if v, ok := s.vars[name]; ok {
+	if v, ok := s.vars[name]; ok && (v != "" || !strings.HasPrefix(m[3], ":")) {
 		return v, len(m[0])
 	}
-	if m[4] != "" {
+	if m[4] != "" && !s.sourced && s.unsure[name] == 0 {
 		return m[4], len(m[0])
 	}
 	return m[0], len(m[0])
@@ -233,18 +247,32 @@ func (s *tcScript) command(number int, words []string) {
 	if len(words) == 0 {
 		return
 	}
+	if option, command, ok := strings.Cut(words[0], "="); ok && strings.HasPrefix(option, "Exec") { // of systemd
+		if !strings.HasPrefix(option, "ExecStart") {
+			return
+		}
+		words = append([]string{strings.TrimLeft(command, "-+!@:")}, words[1:]...)
+	}
+	if head, ok := strings.CutSuffix(words[0], "(){"); ok {
+		words = append([]string{head + "()", "{"}, words[1:]...)
+	}
+	s.batch = s.batch || slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-b") })
 	switch first := words[0]; {
 	case slices.Contains(closers, first):
 		if n := len(s.blocks); n > 0 {
 			s.blocks = s.blocks[:n-1]
+			s.function = min(s.function, n-1)
 		}
 		return
+	case s.sets(words):
 	case first == "function", strings.HasSuffix(first, "()"), len(words) > 1 && words[1] == "()":
 		i := slices.Index(words, "{")
 		if i < 0 {
+			s.function = len(s.blocks) + 1
 			return // the block begins with a later {
 		}
 		s.blocks = append(s.blocks, number)
+		s.function = len(s.blocks)
 		s.command(number, words[i+1:])
 		return
 	case first == "{":
@@ -276,10 +304,52 @@ func (s *tcScript) assign(number int, words []string) {
 	}
 	for _, w := range words {
 		name, value, _ := strings.Cut(w, "=")
-		if len(s.blocks) > 0 || len(value) > maxExpansion {
-			delete(s.vars, name) // its value depends on more than this line
-		} else {
+		if name, adds := strings.CutSuffix(name, "+"); adds || len(s.blocks) > 0 || len(value) > maxExpansion {
+			s.forget(name) // its value depends on more than this line
+		} else if s.unsure[name] != forGood {
 			s.vars[name] = value
+			delete(s.unsure, name)
 		}
 	}
+}
+
+// States of variables whose values are not known.
+const (
+	untilSet = 1
+	forGood  = 2 // a function sets it, which may run later
+)
+
+// forget makes the value of a variable unknown.
+func (s *tcScript) forget(name string) {
+	delete(s.vars, name)
+	if s.unsure[name] = max(s.unsure[name], untilSet); s.function > 0 {
+		s.unsure[name] = forGood
+	}
+}
+
+// sets handles commands that set variables to values which are not known.
+func (s *tcScript) sets(words []string) bool {
+	switch words[0] {
+	case ".", "source", "eval":
+		s.vars, s.sourced = map[string]string{}, true
+		return true
+	case "for":
+		s.forget(words[min(1, len(words)-1)])
+		return false
+	case "unset":
+		for _, name := range words[1:] {
+			delete(s.vars, name)
+		}
+		return true
+	case "read", "let", "printf", "((", "getopts", "mapfile":
+		for _, w := range words[1:] {
+			s.forget(name().FindString(w))
+		}
+		return true
+	}
+	if strings.HasPrefix(words[0], "((") {
+		s.forget(name().FindString(words[0]))
+		return true
+	}
+	return false
 }
