@@ -38,7 +38,9 @@ func (s *tcScript) substitution(text string) (value string, length int) {
 	default:
 		return text[:1], 1
 	}
-	e := &expression{tokens: token().FindAllString(s.expandNames(inside), -1), octal: strings.HasPrefix(text, "$((")}
+	e := &expression{
+		tokens: token().FindAllString(s.expandNames(inside), -1), octal: strings.HasPrefix(text, "$(("),
+	}
 	n, ok := e.sum()
 	if !ok || len(e.tokens) > 0 {
 		return strings.ReplaceAll(text[:length], " ", ""), length

@@ -25,13 +25,27 @@ func TestTCProblems(t *testing.T) {
 		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit burst 10k peakrate 2mbit mtu 1500 drop flowid 1:1", 3, "peakrate 2mbit"},
 		{filter + "u32 match ip src 10.0.0.0/8 police avrate 1mbit drop flowid 1:1", 3, "avrate 1mbit"},
 		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit burst 10k linklayer atm drop", 3, "linklayer atm"},
+		{htb + "tc -b /etc/tc/rules", 3, "another file"},
+		{htb + "tc -force -batch rules", 3, "another file"},
+		{"tc qdisc add dev eth0 clsact\ntc filter add dev eth0 egress protocol ip pref 1 u32 match ip dst 10.0.0.0/8 action skbedit mark 5 priority 3", 2, "priority of an action"},
+		{"tc qdisc add dev eth0 root tbf rate 1mbit burst 1000 limit 20000", 1, "drops all packets that are longer"},
+		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit drop flowid 1:1", 3, "without a burst"},
+		{filter + "handle 0x106/0xff fw flowid 1:1", 3, "matches nothing"},
+		{htb + "tc class change dev eth0 classid 1:5 htb rate 1mbit", 3, "no such class to change"},
+		{htb + "tc qdisc add dev eth0 parent 1:1 cake bandwidth 500kbit overhead 38", 3, "one length rule"},
+		{filter + "u32 match ip protocol 47 0xff match ip dport 80 0xffff flowid 1:1", 3, "match of byte 22"},
+		{"R=1mbit\n. /etc/default/x\ntc qdisc add dev eth0 root tbf rate ${R:-2mbit} burst 10k limit 20000", 3, "is not known"},
+		{"R=1mbit\nfor R in 2mbit 3mbit; do :; done\ntc qdisc add dev eth0 root tbf rate $R burst 10k limit 20000", 3, "is not known"},
+		{"R=1mbit\nR+=0\ntc qdisc add dev eth0 root tbf rate $R burst 10k limit 20000", 3, "is not known"},
+		{"set_r() { R=5mbit; }\nR=1mbit\nset_r\ntc qdisc add dev eth0 root tbf rate $R burst 10k limit 20000", 4, "is not known"},
+		{"tc filter add dev eth0 ingress protocol ip u32 match ip src 10.0.0.0/8 action mirred egress redirect dev ifb0\ntc qdisc add dev ifb0 root tbf rate 1mbit burst 10k limit 20000", 1, "these packets only"},
+		{htb + "nft add rule ip x y meta priority set 1:1", 3, "outside of tc"},
 		{filter + "u32 match ip tos 0x11 0xff flowid 1:1", 3, "ECN"},
 		{filter + "u32 match ip tos 0x10 0x1c flowid 1:1", 3, "not a range"},
 		{filter + "u32 match u8 0x10 0xff at 33 flowid 1:1", 3, "byte 33"},
 		{filter + "u32 match u16 0 0xffc0 at 4 flowid 1:1", 3, "byte 4"},
 		{filter + "u32 ht 1: match u32 0 0 flowid 1:1", 3, "hash tables"},
 		{filter + "u32 match ip6 dst 2001:db8::/32 flowid 1:1", 3, "another protocol"},
-		{filter + "u32 match ip dport 80 0xffff match tcp dst 80 0xffff flowid 1:1", 3, "same port twice"},
 		{filter + "u32 match ip src 10.0.0.1 match ip src 10.0.0.2 flowid 1:1", 3, "contradicts"},
 		{filter + "u32 flowid 1:1", 3, "matches nothing"},
 		{filter + "bpf obj x.o", 3, "filter bpf"},
@@ -87,6 +101,9 @@ func TestTCProblems(t *testing.T) {
 			continue
 		}
 		var all []string
+		for _, p := range in.Problems {
+			all = append(all, fmt.Sprintf("line %d: %s", p.Line, p.Reason))
+		}
 		for _, d := range in.Drafts {
 			for _, p := range d.Problems {
 				all = append(all, fmt.Sprintf("line %d: %s", p.Line, p.Reason))
@@ -148,13 +165,17 @@ func TestTCNotes(t *testing.T) {
 		{htb + two + three + to2 + "\ntc filter add dev eth0 parent 1: protocol ipv6 prio 1 u32 match ip6 src ::/0 flowid 1:2", 6, "another protocol or kind, from line 5"},
 		{"tc qdisc add dev eth0 root tbf rate 10mbit burst 256m latency 25ms", 1, "burst 256m is left out: tbf sends as much at once"},
 		{"tc qdisc add dev eth0 root tbf rate 10mbit burst 10k latency 25ms mtu 1600 peakrate 20mbit", 1, "peakrate 20mbit is left out"},
-		{htb + three + " mtu 1600", 3, "are left out"},
+		{htb + three + " burst 1600", 3, "are left out"},
 		{htb + two + three + to2 + "\ntc qdisc add dev eth0 parent 1:2 fq_codel memory_limit 4mb", 6, "memory_limit 4mb is left out"},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit flows", 1, "diffserv3, the default of cake: the tins"},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit diffserv4 besteffort flows", 0, ""},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort dual-dsthost", 0, ""},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort", 1, "triple-isolate, the default of cake: the destinations"},
 		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort dual-srchost nat", 1, "nat"},
+		{htb + three + "\ntc qdisc replace dev eth0 root handle 1: htb default 1", 4, "tc rejects it"},
+		{htb + three + "\ntc qdisc replace dev eth0 root handle 1: tbf rate 1mbit burst 10k limit 20000", 4, "tc rejects it"},
+		{htb + three + "\ntc class del dev eth0 classid 1:1", 4, "tc rejects it"},
+		{"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:1 htb rate 100mbit ceil 1mbit\ntc class add dev eth0 parent 1:1 classid 1:10 htb rate 10mbit ceil 10mbit", 2, "above its 1mbit"},
 	} {
 		in, err := Dialect{}.Import(routers.Source{Name: "script", Text: c.script + "\nip link set dev eth0 txqueuelen 1000\n"})
 		if err != nil {

@@ -125,14 +125,25 @@ func (q *qdiscRead) cake(option, argument string) (err error) {
 		q.length.mpu, err = strconv.Atoi(argument)
 	case "raw":
 		q.length = tcLength{stab: q.length.stab}
-	case "wash":
-		q.wash = true
+	case "wash", "nowash":
+		q.wash = option == "wash"
+	case "no-ack-filter":
+		q.withdraw("ack-filter", "ack-filter-aggressive")
+	case "egress":
+		q.withdraw("ingress")
+	case "noatm":
+		q.withdraw("atm", "ptm")
 	case "nat", "nonat":
 		q.nat = option == "nat"
 	case "pppoe-ptm", "bridged-ptm":
 		q.lost = append(q.lost, "the 64b/65b coding of "+option)
 	}
 	return err
+}
+
+// withdraw removes options that a later one switches off.
+func (q *tcQdisc) withdraw(options ...string) {
+	q.lost = slices.DeleteFunc(q.lost, func(o string) bool { return slices.Contains(options, o) })
 }
 
 // cakeCoDel returns the CoDel of an RTT. Its target is a twentieth of it.
@@ -154,12 +165,12 @@ func (q *tcQdisc) cakeCoDel() queue.CoDel {
 
 // cakeLimit sets the default limit of cake (cake_reconfigure in the kernel's sch_cake.c).
 func (q *tcQdisc) cakeLimit() {
-	q.bytes = 4 << 20
-	if q.rate != nil {
-		us := q.codel.Interval.Microseconds()
-		q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
+	q.limitFrom = fmt.Sprintf("cake's default without bandwidth: %d packets of %d bytes", cakePackets, fullFrame)
+	if q.bytes = cakePackets * fullFrame; q.rate == nil {
+		return
 	}
-	q.bytes = min(q.bytes, cakePackets*fullFrame)
+	us := q.codel.Interval.Microseconds()
+	q.bytes = min(q.bytes, max(4<<20, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4))
 	q.limitFrom = fmt.Sprintf("cake's default: the bytes of 4 intervals, at least 4 MiB and at most %d packets of %d bytes",
 		cakePackets, fullFrame)
 }

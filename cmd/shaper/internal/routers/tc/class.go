@@ -21,12 +21,12 @@ type classRead struct {
 var classWords = &routers.Reader[*classRead]{Kinds: &kinds, Statements: []routers.Statement[*classRead]{
 	{Form: "root"},
 	{Form: "estimator <word> <word>"},
-	{Form: "parent <handle:parent>", Do: (*classRead).take},
-	{Form: "classid <handle:id>", Do: (*classRead).take},
+	{Form: "parent <classid:parent>", Do: (*classRead).take},
+	{Form: "classid <classid:id>", Do: (*classRead).take},
 	{Form: "htb:kind {rate <word:rate> | ceil <word:ceil> | prio~ <number:prio> | quantum~ <number:quantum>" +
 		" | overhead~ <u16:overhead> | mpu~ <u16:mpu> | linklayer~ <word:layer> | burst~ <word:burst> | buffer <word:burst>" +
 		" | maxburst <word:burst> | cburst~ <word:burst> | cbuffer <word:burst> | cmaxburst <word:burst>" +
-		" | mtu~ <word:burst> | slot~ <word:burst> | pslot~ <word:burst>}", Do: (*classRead).take},
+		" | mtu~ <word> | slot~ <word:burst> | pslot~ <word:burst>}", Do: (*classRead).take},
 	{Form: "<foreign> [<word>...]", Do: func(_ *classRead, l routers.Line, _ form.Values) error {
 		return fmt.Errorf("class of kind %q cannot be expressed", l.Words[0])
 	}},
@@ -72,13 +72,19 @@ func (k *classRead) take(l routers.Line, v form.Values) (err error) {
 func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, words routers.Line) error {
 	k := &classRead{tcClass: &tcClass{tcCommand: c, parent: tcRoot}, link: t.link}
 	err := classWords.ReadEach(k, words)
+	k.id, k.parent = d.ofRoot(k.id), d.ofRoot(k.parent)
 	i := slices.IndexFunc(d.classes, func(o *tcClass) bool { return o.id == k.id })
 	switch {
 	case err != nil:
 		return err
 	case verb == "delete":
-		if i >= 0 {
+		child := func(o *tcClass) bool { return o.parent == k.id }
+		user := func(f *tcFilter) bool { return f.class == k.id }
+		if slices.ContainsFunc(d.classes, child) || slices.ContainsFunc(d.filters, user) {
+			d.note(c.Line, "tc rejects it, and it has no effect: a filter or another class uses the class")
+		} else if i >= 0 {
 			d.classes = slices.Delete(d.classes, i, i+1)
+			d.qdiscs = slices.DeleteFunc(d.qdiscs, func(q *tcQdisc) bool { return q.parent == k.id })
 		}
 		return nil
 	case k.kind == "":
@@ -96,12 +102,29 @@ func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, words routers.Li
 	if k.parent&0xffff == 0 {
 		k.parent = tcRoot // the qdisc itself
 	}
+	if i < 0 && verb == "change" {
+		return errors.New("there is no such class to change")
+	}
 	if i >= 0 {
+		if k.parent != d.classes[i].parent && k.parent != tcRoot {
+			d.note(c.Line, "tc keeps the parent of the class, from line %d", d.classes[i].Number)
+		}
+		k.parent = d.classes[i].parent
 		d.classes[i] = k.tcClass
 	} else {
 		d.classes = append(d.classes, k.tcClass)
 	}
 	return nil
+}
+
+// ofRoot completes the ID of a class without the number of its qdisc: that of the root qdisc.
+func (d *tcDevice) ofRoot(id uint32) uint32 {
+	for _, q := range d.qdiscs {
+		if q.parent == tcRoot && id>>16 == 0 && id != 0 {
+			return q.handle | id
+		}
+	}
+	return id
 }
 
 // index fills the maps of classes, which do not change any more.

@@ -265,6 +265,9 @@ func (x *tcExport) discipline(what string, q *dataplane.Queue, c *queue.Config, 
 		return fmt.Sprintf("%s limit %d target %dus interval %dus %s", kind, c.Packets,
 			c.CoDel.Target/time.Microsecond, c.CoDel.Interval/time.Microsecond, ecn)
 	case fair:
+		if c.Packets > sfqDepth {
+			x.Note("%s: sfq keeps at most %d packets of a flow", what, sfqDepth)
+		}
 		return fmt.Sprintf("sfq limit %d", c.Packets)
 	case bytes == 0:
 		return fmt.Sprintf("pfifo limit %d", c.Packets)

@@ -64,6 +64,9 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 			x.Cannot("%s: match %v: write ethertype: ipv4 or ipv6", what, p)
 		}
 	}
+	if !all && !vlan {
+		x.Note("filters do not take packets with VLAN tags, if the interface sends any; the policy's classes do")
+	}
 	protocols := x.values(what, "ethertype", m.EtherType, 16)
 	switch {
 	case all:

@@ -16,10 +16,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// firstPref is the priority given by the kernel to the first filter without one. Later ones get the
-// lowest priority in use minus one, so they are evaluated before (tcf_auto_prio in
+// firstPref is the priority given by the kernel to the first filter without one. Later ones get the lowest
+// priority in use from autoPref on, minus one, so they are evaluated before (tcf_auto_prio in
 // net/sched/cls_api.c).
-const firstPref = 0xc000
+const (
+	firstPref = 0xc000
+	autoPref  = 0x8000
+)
 
 // filterRead is a filter that is read.
 type filterRead struct {
@@ -27,7 +30,7 @@ type filterRead struct {
 	link     meter.Rate
 	inner    uint32 // EtherType behind a VLAN tag; 0: not compared
 	options  int    // parts behind the kind
-	h, next  tcHeader
+	h        tcHeader
 	compared bool   // it has a match
 	family   uint32 // EtherType of the header that it compares
 }
@@ -45,11 +48,11 @@ var filterOptions = []routers.Statement[*filterRead]{
 	{Form: "(preference~ | priority~) <u16:pref>", Do: (*filterRead).take},
 	{Form: "protocol~ <protocol>", Do: (*filterRead).take},
 	{Form: "(root:root | ingress:ingress | egress:egress)", Do: (*filterRead).take},
-	{Form: "parent <handle:parent>", Do: (*filterRead).take},
+	{Form: "parent <classid:parent>", Do: (*filterRead).take},
 	{Form: "handle <word:handle>", Do: (*filterRead).take},
 	{Form: "chain~ <number:chain>", Do: (*filterRead).take},
 	{Form: "(u32:kind | flower:kind | matchall:kind | basic:kind | fw:kind)", Do: (*filterRead).take},
-	{Form: "(flowid | classid~) <handle:class>", Do: (*filterRead).take},
+	{Form: "(flowid | classid~) <classid:class>", Do: (*filterRead).take},
 	{Form: "<foreign:foreign> [<word>...]", Do: (*filterRead).take},
 	{Form: "skip_sw", Reason: "skip_sw: only hardware would see it"},
 	{Form: "vlan_ethtype <protocol:vlan_ethtype>", Do: (*filterRead).flower},
@@ -71,6 +74,9 @@ func (f *filterRead) take(l routers.Line, v form.Values) error {
 	for _, x := range v {
 		switch x.Name {
 		case "pref":
+			if f.kind != "" {
+				return fmt.Errorf("%s of an action cannot be expressed", l.Words[0])
+			}
 			f.pref = x.Value.(uint32)
 		case "protocol":
 			f.protocol = x.Value.(uint32)
@@ -110,6 +116,11 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 	if f.parent&majorMask == ingressHandle && f.parent != tcRoot && f.parent != tcClsactOut {
 		f.parent = tcClsactIn // ffff: and, of the qdisc ingress, any ffff:x (ingress_tcf_block)
 	}
+	for _, q := range d.qdiscs {
+		if f.parent == tcRoot && q.parent == tcRoot && q.handle != 0 {
+			f.parent = q.handle
+		}
+	}
 	other := d.otherKind(f.tcFilter, f.protocol)
 	switch {
 	case verb == "delete" && err == nil:
@@ -126,11 +137,15 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 	if err != nil {
 		return err
 	}
+	if f.kind == "u32" && f.class == 0 && f.actions == nil {
+		d.note(c.Line, "it has no effect: a u32 filter without flowid and action goes on to the next filter")
+		return nil
+	}
 	if f.pref == 0 {
 		f.pref = firstPref
 		for _, o := range d.filters {
-			if o.parent == f.parent {
-				f.pref = min(f.pref, max(o.pref, 1)-1)
+			if o.parent == f.parent && o.pref >= autoPref {
+				f.pref = min(f.pref, o.pref-1)
 			}
 		}
 	}
@@ -210,6 +225,9 @@ func (f *filterRead) fw() error {
 	}
 	if err != nil {
 		return err
+	}
+	if v&^m != 0 {
+		return fmt.Errorf("handle %s matches nothing: the mark has bits outside of the mask", f.handle)
 	}
 	r, ok := maskRange(v, m, 32)
 	if low := bits.TrailingZeros32(^m); !ok && m == 1<<low-1 { // the low bits of the mark
@@ -322,6 +340,36 @@ func (d *tcDevice) sorted(parents ...uint32) (list []*tcFilter) {
 			list = append(list, f)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *tcFilter) int { return cmp.Compare(a.pref, b.pref) })
+	var masks []string // of flower, in the order of their first filters: the kernel looks them up one by one
+	place := func(f *tcFilter) int {
+		if f.kind != "flower" {
+			return 0
+		}
+		mask := flowerMask(&f.match)
+		if !slices.Contains(masks, mask) {
+			masks = append(masks, mask)
+		}
+		return slices.Index(masks, mask)
+	}
+	places := map[*tcFilter]int{}
+	for _, f := range list {
+		places[f] = place(f)
+	}
+	slices.SortStableFunc(list, func(a, b *tcFilter) int {
+		return cmp.Or(cmp.Compare(a.pref, b.pref), places[a]-places[b])
+	})
 	return list
+}
+
+// flowerMask tells which bits a match compares.
+func flowerMask(m *dataplane.Match) (s string) {
+	for _, p := range slices.Concat(m.Src, m.Dst) {
+		s += fmt.Sprintf("%v/%d ", p.Addr().Is6(), p.Bits())
+	}
+	for _, f := range dataplane.MatchFields {
+		for _, r := range *f.List(m) {
+			s += fmt.Sprintf("%s:%d ", f.Name, r.Last-r.First)
+		}
+	}
+	return fmt.Sprint(len(m.Src), s)
 }

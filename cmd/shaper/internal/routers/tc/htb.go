@@ -70,7 +70,7 @@ func (b *tcQueues) tree(root *tcQdisc) {
 		n.reach = min(n.rate.bytes, n.ceil.bytes)
 		if n.queue != nil {
 			b.From(n.queue, "", n.Line, "class %s%s", handleName(n.id), n.withoutEffect())
-			b.own(n.queue, n.maximum(), n.Line, b.discipline(n.id))
+			b.own(n.queue, b.below(n.id, n.maximum()), n.Line, b.discipline(n.id))
 			continue
 		}
 		b.prepare(n, root.perQuantum)
@@ -86,6 +86,15 @@ func (b *tcQueues) tree(root *tcQdisc) {
 		b.Note(b.device.classes[i].Line,
 			"burst and cburst of classes are left out: our queues send at their rates, without bursts")
 	}
+}
+
+// below returns the rate of the qdisc of a class, if it has a lower one than the class.
+func (b *tcQueues) below(id uint32, rate *tcRate) *tcRate {
+	d := b.discipline(id)
+	if d == nil || d.rate == nil || d.rate.bytes >= rate.bytes {
+		return rate
+	}
+	return &tcRate{d.rate.bytes, d.rate.text + " of " + d.kind}
 }
 
 // maximum returns the maximum rate of a class below the root qdisc.
@@ -111,10 +120,8 @@ func (n *tcNode) withoutEffect() (s string) {
 func (b *tcQueues) prepare(n *tcNode, r2q uint32) {
 	n.priority = queue.MaxPriority
 	for _, c := range n.children {
-		c.limit = c.ceil
-		d := b.discipline(c.id)
-		if c.queue != nil && d != nil && d.rate != nil && d.rate.bytes < c.ceil.bytes {
-			c.limit = &tcRate{d.rate.bytes, d.rate.text + " of " + d.kind}
+		if c.limit = c.ceil; c.queue != nil {
+			c.limit = b.below(c.id, c.ceil)
 		}
 		c.reach = min(n.reach, c.limit.bytes)
 		c.guarantee = min(c.rate.bytes, c.reach)
@@ -194,10 +201,10 @@ func (b *tcQueues) fit(n *tcNode) {
 			}
 		}
 	}
-	if rates > n.rate.bytes {
+	if own := min(n.rate.bytes, n.reach); rates > own {
 		b.Note(n.Line,
 			"the rates of the classes below class %s add up to %v, above its %v: htb sends them all, and here guarantees share the link's rate%s",
-			handleName(n.id), meter.ByteRate(rates), meter.ByteRate(n.rate.bytes), reduced)
+			handleName(n.id), meter.ByteRate(rates), meter.ByteRate(own), reduced)
 	}
 }
 

@@ -75,7 +75,11 @@ func (t *tcImport) drafts(d *tcDevice) {
 		})
 		if redirects && h.root == nil { // the policy belongs to the other interface
 			for _, f := range h.filters {
-				t.Skip(f.Line)
+				if (&tcRule{match: f.match, total: f.total}).takesAll() {
+					t.Skip(f.Line)
+				} else {
+					t.Outside(f.Line, "the policy of the other interface is for these packets only: it has no such condition")
+				}
 			}
 			continue
 		}
@@ -91,6 +95,10 @@ func (t *tcImport) drafts(d *tcDevice) {
 			},
 			root: h.root, base: h.base, police: map[uint32]*tcPolice{},
 			indexed: map[string]*dataplane.Meter{},
+		}
+		untagged := func(f *tcFilter) bool { return f.protocol != etherAll && f.protocol != etherVLAN }
+		if slices.ContainsFunc(h.filters, untagged) {
+			draft.Remark("Filters of a protocol such as ip do not take packets with VLAN tags. Here these match, too.")
 		}
 		b.build(h.filters)
 	}
@@ -140,8 +148,10 @@ func (b *tcBuilder) build(filters []*tcFilter) {
 	}
 	if b.root != nil {
 		b.checkQdiscs()
-		if rest := b.rest(); rest != nil && !slices.ContainsFunc(rules, (*tcRule).takesAll) {
-			rules = append(rules, rest)
+		if !slices.ContainsFunc(rules, (*tcRule).takesAll) {
+			if rest := b.rest(); rest != nil {
+				rules = append(rules, rest)
+			}
 		}
 	}
 	for _, r := range rules {
@@ -196,6 +206,9 @@ func (b *tcBuilder) checkQdiscs() {
 		}
 		if q != b.root && q.length.stab != 0 {
 			b.Cannot(q.Line, "stab below the root cannot be expressed")
+		}
+		if q != b.root && q.kind == "cake" && q.rate != nil && q.length != (tcLength{}) {
+			b.Cannot(q.Line, "overhead and mpu of cake below a class: a policy has one length rule")
 		}
 		for _, lost := range q.lost {
 			b.Cannot(q.Line, "%s", lost)
@@ -278,9 +291,7 @@ func (b *tcBuilder) resolve(f *tcFilter) bool {
 		}
 		known := p.rate != nil || p.packets > 0
 		if before := b.police[p.index]; p.index != 0 && before != nil {
-			if !known {
-				f.actions[i].police = before
-			}
+			f.actions[i].police = before // also if it has parameters: the kernel keeps the first ones
 			continue
 		}
 		for _, lost := range p.lost {
@@ -288,6 +299,10 @@ func (b *tcBuilder) resolve(f *tcFilter) bool {
 		}
 		if !known {
 			b.Cannot(f.Line, "police without a rate cannot be expressed")
+			return false
+		}
+		if p.rate != nil && p.burst == 0 {
+			b.Cannot(f.Line, "police without a burst: tc rejects that")
 			return false
 		}
 		if p.index != 0 {

@@ -336,7 +336,7 @@ func TestTCFiles(t *testing.T) {
 			low: {link: line, rate: 900kbit, guarantee: 200kbit, priority: 3, limit: 127p, fair: flow, codel: false}}}`,
 			[]string{
 				perturb, perturb, perturb, "packets with ECN bits", rejects, rejects, rejects, "the total length",
-				rejects, rejects, rejects,
+				rejects, "packets of any protocol", rejects, rejects,
 			},
 			"",
 		},
@@ -383,7 +383,7 @@ func TestTCFiles(t *testing.T) {
 			queues: {
 			a: {link: ap0, rate: 4mbit, guarantee: 2mbit, limit: 20p},
 			b: {link: ap0, rate: 4mbit, guarantee: 2mbit, limit: 20p},
-			c: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 4MiB, fair: [dst, flow], codel: {target: 5ms}, ecn: true},
+			c: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 15503360, fair: [dst, flow], codel: {target: 5ms}, ecn: true},
 			d: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 10240p, fair: flow, codel: {target: 5ms}, ecn: true},
 			e: {rate: 100mbit, limit: 1000p, fair: false}}}`, []string{"htb shares the excess", "diffserv3", "triple-isolate", "the limit of a queue"}, ""},
 	} {

@@ -157,7 +157,7 @@ func (h *tcHeader) rest(from string) error {
 const ecnNote = "packets with ECN bits match too: mask 0xff compares these bits, 0xfc does not"
 
 // match converts the comparisons of a u32 filter.
-func (h *tcHeader) match(f *tcFilter, next *tcHeader, protocol uint32) error {
+func (h *tcHeader) match(f *tcFilter, protocol uint32) error {
 	m := &f.match
 	var transport int // bit of the transport header, without options
 	var errs []error
@@ -185,20 +185,41 @@ func (h *tcHeader) match(f *tcFilter, next *tcHeader, protocol uint32) error {
 		transport = 320
 	}
 	if transport > 0 {
-		errs = append(errs,
-			h.field("sport", &m.SPort, transport, 16), next.field("sport", &m.SPort, 0, 16),
-			h.field("dport", &m.DPort, transport+16, 16), next.field("dport", &m.DPort, 16, 16))
+		errs = append(errs, h.upper(f, protocol, transport))
 	}
 	if err := h.rest("IP"); err != nil && transport == 0 {
 		return fmt.Errorf("%w: without protocol ip or ipv6 the header is not known", err)
 	}
-	errs = append(errs, h.rest("IP"), next.rest("transport"))
-	if len(m.SPort) > 1 || len(m.DPort) > 1 {
-		errs = append(errs, fmt.Errorf("it compares the same port twice"))
-	}
+	errs = append(errs, h.rest("IP"))
 	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if i >= 0 {
 		return errs[i]
+	}
+	return nil
+}
+
+// upper converts comparisons behind the header of IP, of ports or of types of ICMP.
+func (h *tcHeader) upper(f *tcFilter, protocol uint32, at int) error {
+	m := &f.match
+	proto := uint64(0) // any
+	if len(m.Proto) == 1 && m.Proto[0].First == m.Proto[0].Last {
+		proto = m.Proto[0].First
+	}
+	icmp := map[uint32]uint64{etherIPv4: 1, etherIPv6: 58}[protocol]
+	switch proto {
+	case icmp:
+		err := h.field("icmp_type and icmp_code", &m.ICMPType, at, 16)
+		if m.ICMPType != nil && protocol == etherIPv6 {
+			m.ICMPType[0].First += dataplane.ICMPv6Type
+			m.ICMPType[0].Last += dataplane.ICMPv6Type
+		}
+		return err
+	case 0, 6, 17, 132:
+		err := errors.Join(h.field("sport", &m.SPort, at, 16), h.field("dport", &m.DPort, at+16, 16))
+		if proto == 0 && len(m.SPort)+len(m.DPort) > 0 {
+			f.notes = append(f.notes, "packets of any protocol with these bytes match, and in the policy those of TCP and UDP")
+		}
+		return err
 	}
 	return nil
 }
@@ -210,14 +231,15 @@ func (f *filterRead) u32() error {
 	}
 	family := f.protocol
 	switch {
-	case f.h.mask == [64]byte{} && f.next.mask == [64]byte{}: // it compares nothing
+	case f.h.mask == [64]byte{}: // it compares nothing
 	case f.family == 0 || f.family == f.protocol:
 	case f.protocol != etherAll:
 		return errors.New("match of another protocol than that of the filter")
 	default:
+		f.notes = append(f.notes, "with protocol all, packets of other protocols with the same bytes match, too")
 		family = f.family
 	}
-	if err := f.h.match(f.tcFilter, &f.next, family); err != nil {
+	if err := f.h.match(f.tcFilter, family); err != nil {
 		return err
 	}
 	matchProtocol(&f.match, family)
@@ -290,21 +312,16 @@ func (f *filterRead) selector(l routers.Line, v form.Values) (err error) {
 		return f.h.set(0, 4, n("value")<<20, n("mask")<<20)
 	}
 	where := [2]int{0, map[string]int{"u32": 4, "u16": 2, "u8": 1}[text("size")]}
-	to := &f.h
+	from := false // the transport header, which only a hash table can find
 	if header != "" {
 		var ok bool
 		if where, ok = tcFields[header][text("field")]; !ok {
 			return fmt.Errorf("match %s %s cannot be expressed", header, text("field"))
 		}
-		if header != "ip" && header != "ip6" {
-			to = &f.next
-		}
+		from = header != "ip" && header != "ip6"
 	}
 	if p, ok := v.Get("offset").(place); ok {
-		where[0] = p.at
-		if to = &f.h; p.next {
-			to = &f.next
-		}
+		where[0], from = p.at, p.next
 	}
 	if width := 8 * where[1]; uint64(n("value")|n("mask")) >= 1<<width {
 		return fmt.Errorf("%q has values above %d bits", l.Text(), width)
@@ -312,7 +329,10 @@ func (f *filterRead) selector(l routers.Line, v form.Values) (err error) {
 	if where[1] == 2 && where[0]%2 != 0 {
 		return fmt.Errorf("at %d is odd", where[0])
 	}
-	return to.set(where[0], where[1], n("value"), n("mask"))
+	if from {
+		f.notes = append(f.notes, l.Text()+": without a hash table tc compares these bytes of the IP header")
+	}
+	return f.h.set(where[0], where[1], n("value"), n("mask"))
 }
 
 // setPrefix adds a comparison of an address.
@@ -338,7 +358,14 @@ func parseTCPrefix(s string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Masked(), nil
 	}
-	if address, mask, ok := strings.Cut(s, "/"); ok { // with a mask such as 255.0.0.0
+	address, mask, ok := strings.Cut(s, "/")
+	if dots := strings.Count(address, "."); ok && dots < 3 && !strings.Contains(address, ":") { // 10/8
+		address += strings.Repeat(".0", 3-dots)
+		if p, err := netip.ParsePrefix(address + "/" + mask); err == nil {
+			return p.Masked(), nil
+		}
+	}
+	if ok { // with a mask such as 255.0.0.0
 		a, err := netip.ParseAddr(address)
 		m, masked := netip.ParseAddr(mask)
 		if err == nil && masked == nil && a.Is4() && m.Is4() {

@@ -122,7 +122,7 @@ func (t *tcImport) device(name string, line int) *tcDevice {
 // Objects and verbs of tc. It accepts prefixes of them.
 var (
 	tcObjects = []string{"qdisc", "class", "filter"}
-	tcVerbs   = []string{"add", "replace", "change", "delete", "show", "list", "get", "link"}
+	tcVerbs   = []string{"add", "replace", "change", "delete", "show", "list", "lst", "get", "link"}
 )
 
 // complete returns the first full word abbreviated by s, or "".
@@ -137,18 +137,26 @@ func complete(s string, full []string) string {
 // command reads a command. Commands other than those of tc are skipped.
 func (t *tcImport) command(c tcCommand) {
 	words := c.Words
-	namespace := ""
+	namespace, batch := "", ""
 	isTC := path.Base(words[0]) == "tc" || strings.EqualFold(words[0], "$tc")
 	if isTC {
 		words = words[1:]
 		for len(words) > 0 && strings.HasPrefix(words[0], "-") {
-			if o := words[0]; len(words) > 1 && (o == "-n" || o == "-netns" || o == "-b" || o == "-batch") {
+			if o := words[0]; len(words) > 1 && (o == "-n" || o == "-netns" || strings.HasPrefix(o, "-b")) {
 				if words = words[1:]; strings.HasPrefix(o, "-n") {
 					namespace = " of " + words[0]
+				} else {
+					batch = words[0]
 				}
 			}
 			words = words[1:]
 		}
+	}
+	if isTC && batch != "" && batch != "-" {
+		t.Problems = append(t.Problems, routers.Problem{
+			Line: c.Number, Text: c.Text(), Reason: "its commands are in another file: give that file",
+		})
+		return
 	}
 	if len(words) < 2 {
 		t.Skip(c.Line)
@@ -172,7 +180,7 @@ func (t *tcImport) command(c tcCommand) {
 		return
 	}
 	t.found = true
-	if verb == "show" || verb == "list" || verb == "get" {
+	if verb == "show" || verb == "list" || verb == "lst" || verb == "get" {
 		t.Skip(c.Line)
 		return
 	}
@@ -199,14 +207,14 @@ func (t *tcImport) command(c tcCommand) {
 }
 
 // otherLimits matches commands of a script, other than tc, that limit or classify packets.
-var otherLimits = pattern.Lazy(`^(?:\S*/)?(?:ip6?tables\S*|nft)\b.*(?:\blimit\b|\bhashlimit\b|\bconnlimit\b|-j CLASSIFY\b|-j (?:DSCP|TOS)\b)`)
+var otherLimits = pattern.Lazy(`^(?:\S*/)?(?:ip6?tables\S*|nft)\b.*(?:\blimit\b|\bhashlimit\b|\bconnlimit\b|-j CLASSIFY\b|-j (?:DSCP|TOS)\b|\b(?:priority|dscp) set\b)`)
 
 // hidden matches a command of tc behind other words.
 var hidden = pattern.Lazy(`\b(?:qdisc|class|filter) (?:add|replace|change|del\w*) `)
 
 // ipLink reads the queue length of ip link set dev NAME txqueuelen N, the same with ifconfig NAME.
 func (t *tcImport) ipLink(words []string) bool {
-	i := slices.IndexFunc(words, func(w string) bool { return w == "txqueuelen" || w == "txqlen" })
+	i := slices.IndexFunc(words, func(w string) bool { return w == "txqueuelen" || w == "txqlen" || w == "qlen" })
 	if i < 0 || i+1 >= len(words) {
 		return false
 	}

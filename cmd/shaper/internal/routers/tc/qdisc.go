@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,7 +63,7 @@ var qdiscWords = &routers.Reader[*qdiscRead]{Kinds: &kinds, Statements: []router
 	{Form: "estimator <word> <word>"},
 	{Form: "root:root", Do: (*qdiscRead).take},
 	{Form: "(ingress:hook | clsact:hook)", Do: (*qdiscRead).take},
-	{Form: "parent <handle:parent>", Do: (*qdiscRead).take},
+	{Form: "parent <classid:parent>", Do: (*qdiscRead).take},
 	{Form: "handle <handle:handle>", Do: (*qdiscRead).take},
 	{Form: "stab {overhead <int:stab> | linklayer <word:layer> | mpu <word:stabmpu> | mtu <word:left> | tsize <word:left>}", Do: (*qdiscRead).take},
 	{Form: "htb:kind {default~ <minor:default> | r2q~ <number:r2q> | debug~ <word:left> | direct_qlen~ <word:left>" +
@@ -126,6 +127,9 @@ func (q *qdiscRead) takeSize(name string, n int64, text string) {
 	case "tbfburst":
 		q.remarks = append(q.remarks,
 			text+" is left out: tbf sends as much at once after a pause, and our queue sends at its rate")
+		if n < fullFrame {
+			q.lost = append(q.lost, text+": tbf drops all packets that are longer")
+		}
 	}
 }
 
@@ -210,13 +214,26 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 		return errors.New("limit or latency is missing")
 	}
 	i := slices.IndexFunc(d.qdiscs, same)
-	if i >= 0 && verb != "add" && d.qdiscs[i].kind == q.kind && slices.Contains(changeable, q.kind) {
+	if i >= 0 && verb != "add" {
+		old := d.qdiscs[i]
+		fresh := verb == "replace" && (q.handle != 0 && q.handle != old.handle || q.handle == 0 && q.kind != old.kind)
+		switch {
+		case fresh:
+			d.destroy(old)
+			d.qdiscs = append(d.qdiscs, q.tcQdisc)
+			i, q.parent = len(d.qdiscs)-1, cmp.Or(q.parent, old.parent)
+		case q.kind != old.kind || q.kind == "htb":
+			d.note(c.Line, "tc rejects it, and it has no effect: the qdisc from line %d cannot be changed so", old.Number)
+			return nil
+		}
+	}
+	if i >= 0 && d.qdiscs[i] != q.tcQdisc && verb != "add" && slices.Contains(changeable, q.kind) {
 		changed := *d.qdiscs[i]
 		changed.tcCommand = c
 		if changed.limitFrom != "" {
 			changed.bytes, changed.limitFrom = 0, ""
 		}
-		if q.length != (tcLength{}) {
+		if q.length.network {
 			changed.length.overhead = 0 // names of overheads are added up
 		}
 		q.tcQdisc = &changed
@@ -224,6 +241,9 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 	}
 	if q.kind == "cake" && q.bytes == 0 {
 		q.cakeLimit()
+	}
+	if q.kind == "sfq" && q.packets > sfqDepth {
+		q.remarks = append(q.remarks, fmt.Sprintf("sfq keeps at most %d packets of a flow, and here the limit is for all flows", sfqDepth))
 	}
 	switch {
 	case i < 0 && verb == "change":
@@ -240,8 +260,18 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 	return nil
 }
 
+const sfqDepth = 127 // packets of a flow (SFQ_MAX_DEPTH in net/sched/sch_sfq.c)
+
 // changeable are the kinds that keep the options which a change, or replace with the same kind, leaves out.
 var changeable = []string{"cake", "fq_codel", "codel"}
+
+// destroy removes a qdisc with its classes, the qdiscs below these, and its filters.
+func (d *tcDevice) destroy(q *tcQdisc) {
+	inside := func(id uint32) bool { return q.handle != 0 && id != tcRoot && id&majorMask == q.handle }
+	d.qdiscs = slices.DeleteFunc(d.qdiscs, func(o *tcQdisc) bool { return o == q || inside(o.parent) })
+	d.classes = slices.DeleteFunc(d.classes, func(k *tcClass) bool { return inside(k.id) })
+	d.filters = slices.DeleteFunc(d.filters, func(f *tcFilter) bool { return inside(f.parent) })
+}
 
 // remove handles tc qdisc del.
 func (d *tcDevice) remove(parent uint32, same func(*tcQdisc) bool) {

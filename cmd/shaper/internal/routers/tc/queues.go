@@ -159,6 +159,9 @@ func (b *tcQueues) limits(q *dataplane.Queue, d *tcQdisc) {
 		q.Bytes = d.bytes
 	case d.packets > 0:
 		q.Packets = d.packets
+	case d.kind == "bfifo":
+		q.Bytes, from = b.queueLength(d.Line)
+		q.Bytes *= fullFrame
 	default:
 		q.Packets, from = b.queueLength(d.Line)
 	}

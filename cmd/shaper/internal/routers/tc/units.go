@@ -155,6 +155,15 @@ func parseTCHandle(s string) (uint32, error) {
 	return uint32(n[0]<<16 | n[1]), nil
 }
 
+// parseTCClassID reads the ID of a class, such as 1:10. A number without colon is the second one
+// (get_tc_classid in iproute2).
+func parseTCClassID(s string) (uint32, error) {
+	if s != "root" && !strings.Contains(s, ":") {
+		s = ":" + s
+	}
+	return parseTCHandle(s)
+}
+
 // handleName writes a handle as tc does.
 func handleName(h uint32) string {
 	if h&0xffff == 0 {

@@ -21,6 +21,7 @@ var kinds = form.Readers{
 	"size":     one(parseTCSize),
 	"time":     one(parseTCTime),
 	"handle":   one(parseTCHandle),
+	"classid":  one(parseTCClassID),
 	"minor":    one(parseTCMinor),
 	"protocol": one(parseTCProtocol),
 	"ipproto":  one(parseIPProto),
