@@ -237,7 +237,7 @@ func isShort(word, long string, least int) bool {
 // continues reports whether a line without indentation seems to belong to the block: an abbreviated
 // statement, or the rest of a line that was wrapped.
 func (r *ciscoReader) continues(l Line) bool {
-	if r.policy == nil && r.classMap == nil && r.list == nil || l.Has("service") {
+	if r.policy == nil && r.classMap == nil && r.list == nil || l.Has("service") || l.Has("policy") {
 		return false
 	}
 	short := func(word string) bool { return isShort(l.Words[0], word, 2) }

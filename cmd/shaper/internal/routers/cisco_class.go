@@ -354,13 +354,16 @@ const fullPacket = 1500
 // defaultLimit sets the limit of a queue without queue-limit.
 func (b *ciscoBuilder) defaultLimit(of *ciscoQueue, rate int64, l Line) {
 	q := of.queue
+	if q.Link != nil {
+		rate = b.linkBits()
+	}
 	a, err := defaultOf("cisco", b.platformOf(), "class", "queue-limit", rate, 0)
 	if err == nil {
 		if q.Packets = max(a.value/fullPacket, 64); of.priority >= 0 {
 			q.Packets = 512
 		}
 		b.draft.From(q, "limit", Line{}, "queue-limit %s", a.text)
-		b.draft.Note(b.policyLine, "queue-limit is left out of a class: the limit is that of IOS XE for a class with shape or priority; others may have more than 64 packets, and IOS has 64 for all")
+		b.draft.Note(b.policyLine, "queue-limit is left out: its default is that of IOS XE, and older IOS has 64 packets")
 		return
 	}
 	q.Time = AssumedLimit

@@ -95,7 +95,7 @@ var fallbacks = []fallback{
 	{"cisco", "ios", "police with pir", "be", "PIR/32 bytes (250 ms), at least 1500", iosGuide, burstRule{ms: 250, least: 1500}},
 	{"cisco", "ios", "police", "unit", "bit/s, and bytes", iosGuide, burstRule{}},
 	{"cisco", "ios", "police", "action", "conform transmit, exceed drop, violate drop", iosGuide, burstRule{}},
-	{"cisco", "ios", "class", "queue-limit", "50 ms of packets of 1500 bytes at the rate of shape, at least 64 packets; 512 with priority", xeGuide, burstRule{ms: 50, least: 1}},
+	{"cisco", "ios", "class", "queue-limit", "50 ms of packets of 1500 bytes at the rate of shape or of the link, at least 64 packets; 512 with priority", xeGuide, burstRule{ms: 50, least: 1}},
 	{"cisco", "nx-os", "police", "bc", "200 ms of CIR", nxGuide, burstRule{ms: 200}},
 	{"cisco", "nx-os", "police with pir", "bc", "200 ms of CIR", nxGuide, burstRule{ms: 200}},
 	{"cisco", "nx-os", "police with pir", "be", "200 ms of PIR", nxGuide, burstRule{ms: 200}},

@@ -90,7 +90,7 @@ classes:
 queues:
   V: {link: link, priority: 0, limit: 512p}
   D: {link: link, priority: 1, weight: 3, limit: 100ms}
-  class-default: {link: link, priority: 1, weight: 7, limit: 64p, fair: flow, codel: false}
+  class-default: {link: link, priority: 1, weight: 7, limit: 4166p, fair: flow, codel: false}
 links: {link: {rate: 1gbit}}
 `},
 		{"a parent that shapes", "cisco", `
