@@ -204,7 +204,7 @@ func (r *ciscoReader) read(l Line) {
 	case r.list != nil && r.list.add(l, inside):
 		return
 	case !inside && r.continues(l):
-		r.in.Problems = append(r.in.Problems, l.problem("it is not understood: is it abbreviated, or the rest of the line before it?"))
+		r.in.Cannot(l, "it is not understood: is it abbreviated, or the rest of the line before it?")
 		return
 	case !inside:
 		r.leave()
@@ -352,8 +352,7 @@ func (r *ciscoReader) begins(l Line) bool {
 			r.classMap = m
 			r.classMaps[name] = m
 		} else if m.operator != "" && r.classMap.operator != m.operator {
-			r.in.Problems = append(r.in.Problems,
-				l.problem("the class map is also %s, before it", cmp.Or(r.classMap.operator, "without an operator")))
+			r.in.Cannot(l, "the class map is also %s, before it", cmp.Or(r.classMap.operator, "without an operator"))
 		}
 	default:
 		return r.beginsList(l)
@@ -373,7 +372,7 @@ func (*ciscoReader) blockType(a *args) string {
 func (r *ciscoReader) name(l Line, a *args) string {
 	name := a.next()
 	if err := a.unread(); err != nil {
-		r.in.Problems = append(r.in.Problems, l.problem("%v", err))
+		r.in.Cannot(l, "%v", err)
 	}
 	return name
 }
@@ -389,8 +388,7 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 		}
 		name := strings.TrimSuffix(a.next(), ",")
 		if err := a.unread(); err != nil {
-			r.in.Problems = append(r.in.Problems,
-				l.problem("%v", err))
+			r.in.Cannot(l, "%v", err)
 		}
 		if r.class = r.policy.byName[name]; r.class == nil {
 			r.class = &ciscoClass{name: name, line: l}
@@ -400,7 +398,7 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 	case l.Has("description"), l.Has("exit"):
 		return true
 	case r.class == nil && inside:
-		r.in.Problems = append(r.in.Problems, l.problem("it is not understood"))
+		r.in.Cannot(l, "it is not understood")
 		return true
 	case r.class != nil && (inside || ciscoAction(l)):
 		r.class.lines = append(r.class.lines, l)

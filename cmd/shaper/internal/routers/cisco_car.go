@@ -30,7 +30,7 @@ type carReader struct {
 func (c *ciscoConfig) importCARs() {
 	for _, car := range c.cars {
 		if err := ciscoCARs.Read(&carReader{c, car}, car.line); err != nil {
-			c.in.Problems = append(c.in.Problems, car.line.problem("%v", err))
+			c.in.Cannot(car.line, "%v", err)
 		}
 	}
 }

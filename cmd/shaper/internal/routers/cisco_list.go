@@ -56,7 +56,7 @@ func (r *ciscoReader) beginsList(l Line) bool {
 		return true
 	}
 	if err := a.unread(); err != nil {
-		r.in.Problems = append(r.in.Problems, l.problem("%v", err))
+		r.in.Cannot(l, "%v", err)
 	}
 	r.leave()
 	r.indent, r.list = l.Indent, list

@@ -11,8 +11,8 @@
 //     made from and, if the value was computed or is the default of the platform, how. Conditions are
 //     matches with comments.
 //   - Call Draft.Cannot for a statement that changes the fate of packets and that a policy cannot
-//     express, or that is not understood; Draft.Omit if its whole class must be omitted; add to
-//     Import.Problems if it is in a part that several policies may use; and call Import.Outside if it
+//     express, or that is not understood; Draft.Omit if its whole class must be omitted; call
+//     Import.Cannot if it is in a part that several policies may use; and call Import.Outside if it
 //     limits packets elsewhere. Without --lossy these fail the import.
 //   - Call Draft.Note if a policy expresses a statement with a difference.
 //   - Call Import.Skip for all other statements outside of policies.

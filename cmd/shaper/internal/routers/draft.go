@@ -32,12 +32,12 @@ type Draft struct {
 
 // Cannot adds a statement that a policy cannot express, or that is not understood.
 func (d *Draft) Cannot(line Line, format string, args ...any) {
-	d.Problems = append(d.Problems, line.problem(format, args...))
+	d.Problems = append(d.Problems, line.Problem(format, args...))
 }
 
 // Omit adds a class that a policy cannot express, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
-	p := line.problem("%v: the class is omitted, and later classes take its packets", reason)
+	p := line.Problem("%v: the class is omitted, and later classes take its packets", reason)
 	p.Last = last
 	d.Problems = append(d.Problems, p)
 }
@@ -45,7 +45,7 @@ func (d *Draft) Omit(line Line, last int, reason error) {
 // Note adds a statement whose effect on packets differs in the policy, or a part of it that is left
 // out. It does not fail the import.
 func (d *Draft) Note(line Line, format string, args ...any) {
-	if p := line.problem(format, args...); !slices.Contains(d.Notes, p) {
+	if p := line.Problem(format, args...); !slices.Contains(d.Notes, p) {
 		d.Notes = append(d.Notes, p)
 	}
 }

@@ -96,7 +96,7 @@ func (c *junosConfig) path(l Line) {
 			c.system = &system
 		} else if *c.system != system && !c.systems {
 			c.systems = true
-			c.in.Problems = append(c.in.Problems, l.problem("it is of another logical system than the statements before it: paste those of one"))
+			c.in.Cannot(l, "it is of another logical system than the statements before it: paste those of one")
 		}
 	}
 	text := strings.Join(a.words, " ") + " "
@@ -107,7 +107,7 @@ func (c *junosConfig) path(l Line) {
 			}
 			c.named[at] = true
 			if limit.part {
-				c.in.Problems = append(c.in.Problems, l.problem("%s", limit.reason))
+				c.in.Cannot(l, "%s", limit.reason)
 			} else {
 				c.in.Outside(l, limit.reason)
 			}
@@ -128,7 +128,7 @@ func (c *junosConfig) path(l Line) {
 		return
 	}
 	family := "inet"
-	unknown := func() { c.in.Problems = append(c.in.Problems, l.problem("it is not understood")) }
+	unknown := func() { c.in.Cannot(l, "it is not understood") }
 	if a.done() {
 		return
 	}
@@ -174,7 +174,7 @@ func (c *junosConfig) interfacePolicer(l Line) {
 		p.on = append(p.on, l.Words[i-1])
 		return
 	}
-	c.in.Problems = append(c.in.Problems, l.problem("it is not understood"))
+	c.in.Cannot(l, "it is not understood")
 }
 
 // filter returns a filter, which it adds if there is none.
@@ -495,7 +495,7 @@ func (t *junosTerm) actions() (then *junosThen, problems []Problem) {
 	then = &junosThen{}
 	for _, l := range t.then {
 		if err := junosActions.ReadEach(then, l); err != nil {
-			problems = append(problems, l.problem("%v", err))
+			problems = append(problems, l.Problem("%v", err))
 		}
 	}
 	return then, problems

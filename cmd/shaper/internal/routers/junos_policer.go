@@ -178,7 +178,7 @@ func (p *junosPolicer) parse() {
 			continue
 		}
 		if err := read.Read(p, l); err != nil {
-			p.problems = append(p.problems, l.problem("%s %s: %v", p.line.Words[0], p.name, err))
+			p.problems = append(p.problems, l.Problem("%s %s: %v", p.line.Words[0], p.name, err))
 		}
 	}
 }

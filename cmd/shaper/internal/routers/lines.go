@@ -18,8 +18,8 @@ type Line struct {
 // Text returns the words of the line.
 func (l Line) Text() string { return strings.Join(l.Words, " ") }
 
-// problem returns the statement as a problem.
-func (l Line) problem(format string, args ...any) Problem {
+// Problem returns the statement as a problem.
+func (l Line) Problem(format string, args ...any) Problem {
 	return Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)}
 }
 

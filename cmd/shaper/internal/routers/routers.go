@@ -118,9 +118,14 @@ type Import struct {
 	byName map[string]*Draft
 }
 
+// Cannot adds a statement in a part that several policies may use.
+func (i *Import) Cannot(line Line, format string, args ...any) {
+	i.Problems = append(i.Problems, line.Problem(format, args...))
+}
+
 // Outside adds a statement that is in no part that a policy may use, but limits or classifies packets.
 func (i *Import) Outside(line Line, reason string) {
-	p := line.problem("%s", reason)
+	p := line.Problem("%s", reason)
 	p.outside = true
 	i.Problems = append(i.Problems, p)
 }

@@ -197,7 +197,7 @@ func (r *vrpReader) begins(l Line) bool {
 		if a.take("operator", "type") != "" {
 			operator := a.take("or", "and", "logic-or", "logic-and")
 			if operator == "" {
-				r.outside(l, "the operator is not understood")
+				r.in.Cannot(l, "the operator is not understood")
 			}
 			c.or = strings.HasSuffix(operator, "or")
 		}
@@ -215,14 +215,14 @@ func (r *vrpReader) begins(l Line) bool {
 			r.policies = append(r.policies, r.byName[name])
 		}
 		if a.take("match-order") != "" && a.take("config") == "" {
-			r.outside(l, "the router sorts the classifiers: only match-order config is that of the policy")
+			r.in.Cannot(l, "the router sorts the classifiers: only match-order config is that of the policy")
 			a.next()
 		}
 		r.unread(l, a)
 		r.view, r.member = r.byName[name], true
 	case "car":
 		if a.peek() != "cir" {
-			r.outside(l, "the cir of the profile is missing")
+			r.in.Cannot(l, "the cir of the profile is missing")
 			return true
 		}
 		r.profiles[name] = &vrpProfile{line: Line{Number: l.Number, Words: append([]string{"car"}, a.words...)}}
@@ -230,15 +230,10 @@ func (r *vrpReader) begins(l Line) bool {
 	return true
 }
 
-// outside adds a statement that is not understood.
-func (r *vrpReader) outside(l Line, reason string) {
-	r.in.Problems = append(r.in.Problems, l.problem("%s", reason))
-}
-
 // unread adds the statement if words of it have not been read.
 func (r *vrpReader) unread(l Line, a *args) {
 	if err := a.unread(); err != nil {
-		r.outside(l, err.Error())
+		r.in.Cannot(l, "%v", err)
 	}
 }
 
@@ -445,7 +440,7 @@ func (c *vrpConfig) behavior(d *Draft, class *dataplane.Class, view *vrpView) {
 func (c *vrpConfig) view(v *vrpView, l Line) {
 	p, err := c.limit(l)
 	if err != nil {
-		c.in.Problems = append(c.in.Problems, l.problem("%v", err))
+		c.in.Cannot(l, "%v", err)
 		return
 	}
 	d := c.draft(strings.TrimSpace(v.name+" "+p.way), l)

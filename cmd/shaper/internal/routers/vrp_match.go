@@ -25,7 +25,7 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 	l := &vrpList{}
 	var names []string // acl number 3000 name x has two
 	named := false
-	refuse := func(word string) { r.outside(head, fmt.Sprintf("%q is not understood", word)) }
+	refuse := func(word string) { r.in.Cannot(head, "%q is not understood", word) }
 	for !a.done() {
 		switch w := a.next(); strings.ToLower(w) {
 		case "ipv6":

@@ -91,13 +91,11 @@ type tcDevice struct {
 }
 
 func (d *tcDevice) cannot(l routers.Line, format string, args ...any) {
-	d.problems = append(d.problems,
-		routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, l.Problem(format, args...))
 }
 
 func (d *tcDevice) note(l routers.Line, format string, args ...any) {
-	d.notes = append(d.notes,
-		routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
+	d.notes = append(d.notes, l.Problem(format, args...))
 }
 
 // tcImport reads the commands of a script.
@@ -153,9 +151,7 @@ func (t *tcImport) command(c tcCommand) {
 		}
 	}
 	if isTC && batch != "" && batch != "-" {
-		t.Problems = append(t.Problems, routers.Problem{
-			Line: c.Number, Text: c.Text(), Reason: "its commands are in another file: give that file",
-		})
+		t.Cannot(c.Line, "its commands are in another file: give that file")
 		return
 	}
 	if len(words) < 2 {
@@ -173,7 +169,7 @@ func (t *tcImport) command(c tcCommand) {
 	if object == "" || verb == "" || !isTC && (object != words[0] || len(words) < 3) {
 		t.found = t.found || isTC
 		if text := strings.Join(words, " "); isTC && !strings.Contains(text, "show") || hidden().MatchString(text) {
-			t.Problems = append(t.Problems, routers.Problem{Line: c.Number, Text: c.Text(), Reason: "it is not understood"})
+			t.Cannot(c.Line, "it is not understood")
 			return
 		}
 		t.Skip(c.Line)
