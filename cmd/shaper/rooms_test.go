@@ -75,8 +75,8 @@ diff: meter queue dataplane compiled replay calendar policyfile say | tests: pol
 # routers
 form:
 policywriter: meter unsaid queue dataplane pattern policyfile say | tests: policytest diff
-routers: meter unsaid marker dataplane pattern policywriter form |
-	tests: queue policyfile diff tc policytest rowstest
+routers: meter unsaid marker queue dataplane pattern policywriter form |
+	tests: policyfile diff tc policytest rowstest
 tc: meter unsaid queue dataplane pattern policyfile policywriter form routers |
 	tests: compiled nettest rowstest
 libreqos: meter queue dataplane routers | tests:

@@ -178,6 +178,9 @@ func parseBuckets(o *options) func() state {
 			b.coupling = o.choice("coupling", "false", "true") == "true"
 		default:
 			b.c = o.bucket("rate", "burst")
+			if b.c.size.Sign() == 0 {
+				o.fail("a burst of zero")
+			}
 		}
 		return b
 	}

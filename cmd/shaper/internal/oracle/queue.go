@@ -313,6 +313,9 @@ func parseQueue(n *yaml.Node, links map[string]*node, plan bool) (*queue, error)
 	if q.limit, err = level(entries["limit"]); err != nil {
 		return nil, at(n, err)
 	}
+	if q.limit.Sign() == 0 {
+		return nil, at(n, errors.New("limit: not above zero"))
+	}
 	if axis == inPackets && q.limit.Cmp(whole(holdsAtMost)) > 0 {
 		return nil, at(n, fmt.Errorf("limit: more than %d packets", holdsAtMost))
 	}

@@ -137,7 +137,6 @@ func TestQueue(t *testing.T) {
 // TestQueueCapacity checks the maximum number of packets of queues.
 func TestQueueCapacity(t *testing.T) {
 	for text, want := range map[string]int64{
-		"{rate: 8mbit, limit: 0}":         1,
 		"{rate: 8mbit, limit: 39}":        1,
 		"{rate: 8mbit, limit: 40}":        2,
 		"{rate: 8mbit, limit: 1310719}":   65535,

@@ -142,7 +142,7 @@ func parseFraction(s, amount, period string, units map[string]int64, want string
 	if !ok || !known {
 		return meter.Rate{}, fmt.Errorf("%q is not a rate: want %s before the slash", s, want)
 	}
-	if period != "" && period[0] != ' ' && leadingDigits(period) == 0 {
+	if _, unit := timeUnits[period]; unit || period == "m" {
 		period = "1" + period
 	}
 	d, err := ParseDuration(period)

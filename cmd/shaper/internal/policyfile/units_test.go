@@ -56,6 +56,18 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
+// TestPeriods checks times behind a slash that are no times.
+func TestPeriods(t *testing.T) {
+	for _, period := range []string{".5s", ".s", "+1s", "-1s", "x1s", "1s2", ",5s", "s1", "ss", " s"} {
+		if r, err := ParseRate("1MB/" + period); err == nil {
+			t.Errorf("1MB/%s: got %v, want an error", period, r)
+		}
+		if r, err := ParsePacketRate("1p/" + period); err == nil {
+			t.Errorf("1p/%s: got %v, want an error", period, r)
+		}
+	}
+}
+
 // positivePeriod makes the zero rate comparable.
 func positivePeriod(r meter.Rate) meter.Rate {
 	if r.Period == 0 {
@@ -397,7 +409,7 @@ func modelOf(s string) (m unitModel) {
 		}
 		return m
 	}
-	if period != "" && !strings.ContainsAny(period[:1], "0123456789 ") {
+	if strings.Trim(period, "nuµmsihd") == "" { // a unit alone
 		period = "1" + period
 	}
 	ns := wholes(span(period))
@@ -457,7 +469,7 @@ func randomQuantity(r *rand.Rand) string {
 	}
 	s := number() + pick("", "", " ", "  ", "\t") + unit()
 	for r.IntN(2) == 0 {
-		s += "/" + pick("", number()) + pick("", "", " ") + unit()
+		s += "/" + pick("", "", ".", "+") + pick("", number()) + pick("", "", " ") + unit()
 	}
 	return s + pick("", "", "", "", " ", "\n")
 }

@@ -112,7 +112,7 @@ func (e *edge) check(t *testing.T, b policytest.Base, settings ...policytest.Set
 }
 
 // exportPlatforms are the platforms for which exporters write, if it matters.
-var exportPlatforms = map[string]string{"huawei": "ne"}
+var exportPlatforms = map[string]string{"huawei": "s7700"}
 
 // back imports a configuration.
 func (e *edge) back(t *testing.T, text string) *dataplane.Policy {

@@ -139,7 +139,8 @@ func withoutBanners(text string) string {
 }
 
 // banner matches the first line of a banner: its delimiter, and the text behind it.
-var banner = pattern.Lazy(`^\s*(?:\S+[#>])?\s*banner \S+ (\^C|\S)(.*)$`)
+var banner = pattern.Lazy(
+	`^(?:\S+[#>] ?)?banner (?:motd|login|exec|incoming|slip-ppp|prompt-timeout|config-save) (\^C|[^\sA-Za-z0-9])(.*)$`)
 
 // ciscoReader is in at most one block.
 type ciscoReader struct {
@@ -159,6 +160,14 @@ func (r *ciscoReader) leave() {
 	r.policy, r.class, r.classMap, r.list, r.other = nil, nil, nil, nil, false
 }
 
+// enter begins a block. Behind a prompt, its lines may have a smaller depth than the first one.
+func (r *ciscoReader) enter(l Line) {
+	r.leave()
+	if r.indent = l.Indent; l.Prompt {
+		r.indent = 0
+	}
+}
+
 func (r *ciscoReader) read(l Line) {
 	if !l.Has("description") && !l.Has("remark") { // guides have comments behind statements
 		if i := slices.IndexFunc(l.Words[1:], func(w string) bool { return strings.HasPrefix(w, "!") }); i >= 0 {
@@ -171,7 +180,7 @@ func (r *ciscoReader) read(l Line) {
 		return
 	case strings.HasPrefix(l.Words[0], "!"), ciscoNoise().MatchString(l.Text()): // the block goes on
 		return
-	case l.Has("hostname"):
+	case l.Has("hostname") && l.Indent == 0 && len(l.Words) == 2 && l.Words[1] != "dynamic":
 		if r.host != "" && r.host != l.Word(1) {
 			r.fail = cmp.Or(r.fail, fmt.Errorf(
 				"line %d: %s: another router begins, and %s is before it: give the configuration of one",
@@ -197,7 +206,7 @@ func (r *ciscoReader) read(l Line) {
 	case r.policy != nil && r.policyLine(l, inside):
 		return
 	case r.classMap != nil && (inside || l.Has("match") || l.Has("description")):
-		if !l.Has("description") {
+		if !l.Has("description") && !l.is("exit") {
 			r.classMap.lines = append(r.classMap.lines, l)
 		}
 		return
@@ -221,13 +230,15 @@ func (r *ciscoReader) read(l Line) {
 		r.cars = append(r.cars, &ciscoCAR{device: strings.Join(r.device.Words[1:], " "), line: l})
 	case ciscoLimit().MatchString(l.Text()):
 		r.in.Outside(l, outsideReason)
+	case !r.other && ciscoLost().MatchString(l.Text()):
+		r.in.Cannot(l, "it is in no policy map, class map or access list: is a line before it not understood?")
 	default:
 		r.in.Skip(l)
 	}
 }
 
-// ciscoNoise matches what a terminal prints between statements: its pager, and messages of the system.
-var ciscoNoise = pattern.Lazy(`^(?:#|<?-+ ?More ?-+>?|\*?\w{3} +\d+ [\d:.]+: %|%\w+-\d-)`)
+// ciscoNoise matches messages of the system between statements.
+var ciscoNoise = pattern.Lazy(`^(?:#|(?:\d+: )?[*.]?\w{3} +\d+ (?:\d{4} )?[\d:.]+(?: \w+)?: %|%\w+-\d-)`)
 
 // isShort reports whether a word is a beginning of another one, of at least some letters.
 func isShort(word, long string, least int) bool {
@@ -240,7 +251,7 @@ func (r *ciscoReader) continues(l Line) bool {
 	if r.policy == nil && r.classMap == nil && r.list == nil || l.Has("service") || l.Has("policy") {
 		return false
 	}
-	short := func(word string) bool { return isShort(l.Words[0], word, 2) }
+	short := func(word string) bool { return isShort(l.Words[0], word, 3) }
 	return ciscoWrapped().MatchString(l.Text()) || slices.ContainsFunc([]string{
 		"class-map", "policy-map", "police", "shape", "bandwidth", "priority", "queue-limit", "random-detect",
 		"service-policy", "description", "match", "permit", "deny", "evaluate", "fair-queue", "estimate",
@@ -248,7 +259,7 @@ func (r *ciscoReader) continues(l Line) bool {
 }
 
 // ciscoWrapped matches the rest of a statement.
-var ciscoWrapped = pattern.Lazy(`(?i)^(?:bc|be|pir|burst|peak-rate|peak-burst|percent|(?:conform|exceed|violate)\S*|af[1-4][1-3]|cs[0-7]|ef|\d+)(?: |$)`)
+var ciscoWrapped = pattern.Lazy(`(?i)^(?:bc|be|pir|burst|peak-rate|peak-burst|percent|(?:conform|exceed|violate)\S*|af[1-4][1-3]|cs[0-7]|ef|\d+|eq|range|gt|lt|neq|log|established|dscp|precedence|host|any|ms|us|bytes|packets|[kmg]bps)(?: |$)`)
 
 // removes reports whether a line that begins with no removes a part that was read.
 func (r *ciscoReader) removes(l Line) bool {
@@ -274,6 +285,9 @@ func (r *ciscoReader) removes(l Line) bool {
 	})
 }
 
+// ciscoLost matches statements that are of policy maps, class maps and access lists only.
+var ciscoLost = pattern.Lazy(`(?i)^(?:set (?:dscp|cos|mpls|qos-group|ip dscp)|class \S+$|(?:permit|deny) (?:ip|tcp|udp|icmp)|trust (?:dscp|cos))\b`)
+
 // outsideReason is the reason for limits outside of policies.
 const outsideReason = "it limits or marks packets outside of a policy, and is not imported"
 
@@ -298,7 +312,7 @@ var ciscoPlatforms = []struct {
 	name string
 	sign func() *regexp.Regexp
 }{
-	{"ios-xr", pattern.Lazy(`(?i)^end-(?:policy|class)-map$|^!! IOS XR|^ipv4 access-list |^police rate \S+ [kmgt]?bps .*\bpeak-(?:rate|burst) `)},
+	{"ios-xr", pattern.Lazy(`(?i)^end-(?:policy|class)-map$|^!! IOS XR|^ipv4 access-list `)},
 	{"eos", pattern.Lazy(`(?i)^police .*\bburst-size |^policy-map type quality-of-service |^class built-in |^! device: .*EOS`)},
 	{"nx-os", pattern.Lazy(
 		`(?i)^police .*\b(?:conform|exceed|violate) |^policy-map type (?:qos|queuing) |^feature |^vdc |^shape [kmg]?bps `)},
@@ -323,8 +337,7 @@ func (r *ciscoReader) begins(l Line) bool {
 		if a.next(); strings.HasPrefix(text, "policy map") {
 			a.next()
 		}
-		r.leave()
-		r.indent = l.Indent
+		r.enter(l)
 		kind := r.blockType(a)
 		if slices.Contains(otherTypes, kind) {
 			r.other = true
@@ -338,8 +351,7 @@ func (r *ciscoReader) begins(l Line) bool {
 		}
 	case strings.HasPrefix(text, "class-map "):
 		a.next()
-		r.leave()
-		r.indent = l.Indent
+		r.enter(l)
 		kind := r.blockType(a)
 		m := &ciscoClassMap{operator: a.take("match-any", "match-all")}
 		if slices.Contains(otherTypes, kind) || a.done() || a.peek() == "match-none" {

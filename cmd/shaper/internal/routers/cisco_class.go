@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // ciscoBuilder makes the draft of one policy map.
@@ -194,6 +195,9 @@ func (p *ciscoParts) readLimit(l Line, v form.Values) error {
 	}
 	p.queue.limitAt = l
 	unit, _ := v.Get("unit").(string)
+	if (unit == "" || unit == "packets") && n > queue.MaxPackets && !p.isXR() {
+		return fmt.Errorf("it is above %d packets, the maximum of a policy", queue.MaxPackets)
+	}
 	if isKBytes(unit) {
 		p.draft.Note(l, "%s", kbyteNote)
 	}
@@ -359,8 +363,13 @@ func (b *ciscoBuilder) defaultLimit(of *ciscoQueue, rate int64, l Line) {
 	}
 	a, err := defaultOf("cisco", b.platformOf(), "class", "queue-limit", rate, 0)
 	if err == nil {
-		if q.Packets = max(a.value/fullPacket, 64); of.priority >= 0 {
+		switch n := max(a.value/fullPacket, 64); {
+		case of.priority >= 0:
 			q.Packets = 512
+		case n > queue.MaxPackets:
+			q.Time = 50 * time.Millisecond
+		default:
+			q.Packets = n
 		}
 		b.draft.From(q, "limit", Line{}, "queue-limit %s", a.text)
 		b.draft.Note(b.policyLine, "queue-limit is left out: its default is that of IOS XE, and older IOS has 64 packets")

@@ -200,6 +200,12 @@ func (e *ciscoExporter) queue(p *dataplane.Policy, q *dataplane.Queue) {
 		e.printf("  shape average %d\n", e.bits("queue "+q.Name, q.Drain()))
 		e.Note("IOS sends bursts when it shapes, and a queue of a policy does not")
 	} else if level := e.rank[q.Priority]; level < len(e.rank)-1 {
+		if q == restQueue(p) {
+			e.Cannot("queue %s: the router gives %s no priority over others", q.Name, classDefault)
+		}
+		if q.Fair.By != dataplane.NoKey {
+			e.Note("queue %s: IOS has no fair-queue in a class with priority", q.Name)
+		}
 		if level > 1 {
 			e.Note("queue %s: IOS has priority levels 1 and 2 only; other systems have up to 7", q.Name)
 		}

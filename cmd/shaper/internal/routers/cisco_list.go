@@ -27,7 +27,7 @@ func (r *ciscoReader) beginsList(l Line) bool {
 	}
 	kind := ""
 	for _, long := range []string{"standard", "extended"} {
-		if isShort(a.peek(), long, 3) {
+		if isShort(a.peek(), long, 3) && len(a.words) > 1 {
 			kind = long
 			a.next()
 			break
@@ -50,7 +50,7 @@ func (r *ciscoReader) beginsList(l Line) bool {
 		r.lists[key] = list
 	}
 	if ip == "" { // access-list 101 permit ...
-		if name == "" || !list.add(Line{l.Number, l.Indent, a.words}, true) {
+		if name == "" || !list.add(l.with(a.words), true) {
 			r.in.Skip(l)
 		}
 		return true
@@ -58,8 +58,8 @@ func (r *ciscoReader) beginsList(l Line) bool {
 	if err := a.unread(); err != nil {
 		r.in.Cannot(l, "%v", err)
 	}
-	r.leave()
-	r.indent, r.list = l.Indent, list
+	r.enter(l)
+	r.list = list
 	return true
 }
 
@@ -102,7 +102,7 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 		}
 	}
 	switch a.peek() {
-	case "remark", "statistics", "counter": // the last two are counters, of NX-OS and EOS
+	case "remark", "statistics", "counter", "exit": // statistics and counter are of NX-OS and EOS
 		return true
 	case "permit", "deny":
 	default:
@@ -115,7 +115,7 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 		at = len(c.lines)
 	}
 	c.numbers = slices.Insert(c.numbers, at, int(n))
-	c.lines = slices.Insert(c.lines, at, Line{l.Number, l.Indent, a.words})
+	c.lines = slices.Insert(c.lines, at, l.with(a.words))
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -49,7 +50,7 @@ func combined(
 		switch {
 		case err != nil:
 		case i == 0:
-			out = one
+			out = slices.Clip(one) // which others use, too
 		case !any:
 			out, err = Both(out, one)
 		case len(out)+len(one) > maxAlternatives:

@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,8 @@ type showReader struct {
 	other    bool              // a service policy of another type, such as a firewall's
 	queued   bool              // the class gets a rate or a share, so its queue limit counts
 	limit    Line              // the queue limit, if it was printed before the rate
-	priority Line              // that of all priority classes
+	priority map[int]Line      // those of the queues of priority levels; 0: of all
+	level    int               // of such a queue
 	police   int               // index of the police statement in the lines of the class; -1: none
 }
 
@@ -153,8 +155,12 @@ func (r *showReader) read(l Line) {
 	case showDevice().MatchString(text):
 		r.addShown()
 		r.device, r.stack, r.class = text, nil, nil
+	case r.class == nil && len(r.stack) > 0 && l.Has("queue", "stats"):
+		r.level = 0
+	case r.class == nil && len(r.stack) > 0 && l.Has("priority", "level") && len(l.Words) == 3:
+		r.level, _ = strconv.Atoi(l.Words[2])
 	case r.class == nil && len(r.stack) > 0 && l.Has("queue", "limit"):
-		r.priority = limitLine(l) // of the queue of all priority classes
+		r.priority[r.level] = limitLine(l)
 	case r.class != nil:
 		r.statement(l, text)
 	default:
@@ -186,7 +192,7 @@ func (r *showReader) begin(l Line, direction, name string) {
 		r.named[p.name] = name
 		r.stack = nil
 	}
-	r.class, r.priority = nil, Line{}
+	r.class, r.priority = nil, map[int]Line{}
 	delete(r.counters, r.byName[p.name]) // of an earlier output for the same interface
 	r.addPolicy(p)
 	r.stack = append(r.stack, showLevel{l.Indent, p})
@@ -324,11 +330,11 @@ func (r *showReader) queue(l Line, text string, words []string) {
 	for i := range words {
 		words[i] = strings.TrimSuffix(words[i], ",")
 	}
+	if words[0] == "priority" { // it is printed twice, then with its level
+		r.class.lines = slices.DeleteFunc(r.class.lines, func(l Line) bool { return l.Has("priority") })
+	}
 	r.add(l, words...)
 	r.queued = true
-	if words[0] == "priority" && r.limit.Words == nil {
-		r.limit = r.priority
-	}
 	r.addLimit()
 }
 
@@ -341,9 +347,21 @@ func limitLine(l Line) Line {
 	return Line{Number: l.Number, Words: append([]string{shownWord, "queue-limit"}, words[2:]...)}
 }
 
-// addShown adds the queue limit of a class without a rate or share. It counts if the class has a queue.
+// addShown adds the queue limit of a class without a rate or share, which counts if the class has a queue, or
+// that of its priority level.
 func (r *showReader) addShown() {
-	if r.class != nil && r.limit.Words != nil && !r.queued {
+	if r.class == nil || slices.ContainsFunc(r.class.lines, func(l Line) bool { return l.Has(shownWord) }) {
+		return
+	}
+	for _, l := range r.class.lines {
+		if level, _ := strconv.Atoi(cmp.Or(l.Word(2), "1")); l.Has("priority") && r.limit.Words == nil {
+			r.limit = r.priority[level]
+			if r.limit.Words == nil {
+				r.limit = r.priority[0]
+			}
+		}
+	}
+	if r.limit.Words != nil {
 		r.class.lines = append(r.class.lines, r.limit)
 	}
 }

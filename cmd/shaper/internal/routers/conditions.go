@@ -145,6 +145,11 @@ func readProtocol6(word string) (dataplane.Range, error) {
 	if strings.EqualFold(word, "icmp") {
 		word = "icmpv6"
 	}
+	return readBehind(word)
+}
+
+// readBehind reads the protocol behind the extension headers of IPv6.
+func readBehind(word string) (dataplane.Range, error) {
 	r, err := readProtocol(word)
 	if err == nil && slices.Contains(extensions, r.First) {
 		err = fmt.Errorf("%s is an extension header: the protocol of a policy is the one behind them", word)

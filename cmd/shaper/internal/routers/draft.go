@@ -161,7 +161,8 @@ func (d *Draft) CountAs(base dataplane.LengthBase) error {
 				r.First = uint64(max(int64(r.First)+to-from, 0))
 			}
 			r.Last = uint64(max(int64(r.Last)+to-from, 0))
-			comment := d.Comments[c]["match.length"]
+		}
+		if comment, ok := d.Comments[c]["match.length"]; ok && to != from {
 			d.From(c, "match.length", Line{Number: comment.Line}, "%s; counted as %v", comment.Text, base)
 		}
 	}

@@ -204,8 +204,9 @@ func (e *exporter) checkName(what, name string) string {
 
 // unused returns a name that is not in use, and uses it.
 func (e *exporter) unused(name string) string {
+	name = name[max(len(name)-e.longest, 0):]
 	for e.names[name] {
-		name += "x"
+		name = (name + "x")[max(len(name)+1-e.longest, 0):]
 	}
 	e.names[name] = true
 	return name

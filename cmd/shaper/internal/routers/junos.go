@@ -75,13 +75,19 @@ var junosLimits = []struct {
 	{pattern.Lazy(`^class-of-service `), "schedulers and shaping rates of class-of-service are not imported", false},
 	{pattern.Lazy(`^firewall (?:family \S+ )?hierarchical-policer \S+`), "hierarchical-policer is not supported: premium packets take tokens of both its policers", false},
 	{pattern.Lazy(`^firewall (?:family \S+ )?(?:prefix-action|service-filter|simple-filter|atm-policer|load-balance-group) `), outsideReason, false},
-	{pattern.Lazy(`^groups \S+ (?:.* )?(?:firewall|class-of-service) `), "groups are not expanded: paste what display inheritance shows", true},
+	{pattern.Lazy(`^groups \S+ (?:(?:logical-systems|tenants) \S+ )?(?:firewall|class-of-service) |^groups \S+ interfaces .*\b(?:policer|filter|shaping-rate)\b`), "groups are not expanded: paste what display inheritance shows", true},
 	{pattern.Lazy(`^dynamic-profiles \S+ (?:.* )?(?:firewall|class-of-service) `), "dynamic profiles are not imported", false},
 	{pattern.Lazy(`^interfaces .*\b(?:shaping-rate|storm-control|ethernet-policer-profile|layer2-policer|input-hierarchical-policer|traffic-control-profile)\b`), outsideReason, false},
 	{pattern.Lazy(`^(?:forwarding-options|ethernet-switching-options|switch-options|bridge-domains|vlans) .*\b(?:storm-control|rate-limit|policer)`), outsideReason, false},
 	{pattern.Lazy(`^interfaces .*\bpolicer arp `), outsideReason, false},
 	{pattern.Lazy(`^system ddos-protection `), outsideReason, false},
+	{pattern.Lazy(`^(?:system|groups|firewall interface-set) `), "", false},
 	{pattern.Lazy(`^(?:[^f]\S*|f(?:[^i]\S*)?) (?:.* )?firewall `), "it is not understood", false},
+}
+
+// junosOthers are hierarchies without filters, in which the word firewall may stand.
+var junosOthers = []string{
+	"applications", "routing-instances", "snmp", "event-options", "security", "protocols", "routing-options",
 }
 
 // path sorts a statement into the parts.
@@ -91,7 +97,7 @@ func (c *junosConfig) path(l Line) {
 	if a.take("logical-systems", "tenants") != "" {
 		system = a.next()
 	}
-	if word := a.peek(); word == "firewall" || word == "policy-options" {
+	if a.peek() == "firewall" || len(a.words) > 1 && a.peek() == "policy-options" && a.words[1] == "prefix-list" {
 		if c.system == nil {
 			c.system = &system
 		} else if *c.system != system && !c.systems {
@@ -99,11 +105,19 @@ func (c *junosConfig) path(l Line) {
 			c.in.Cannot(l, "it is of another logical system than the statements before it: paste those of one")
 		}
 	}
+	if slices.Contains(junosOthers, a.peek()) || slices.Contains(a.words, "description") {
+		c.in.Skip(l)
+		return
+	}
 	text := strings.Join(a.words, " ") + " "
 	for _, limit := range junosLimits {
 		if at := limit.sign().FindString(text); at != "" {
 			if !strings.HasSuffix(at, " ") && c.named[at] {
 				return // one problem for each part
+			}
+			if limit.reason == "" {
+				c.in.Skip(l)
+				return
 			}
 			c.named[at] = true
 			if limit.part {
@@ -119,8 +133,11 @@ func (c *junosConfig) path(l Line) {
 		name := a.next()
 		c.prefixes[name] = append(c.prefixes[name], a.words...)
 		return
-	case a.peek() == "interfaces":
+	case a.peek() == "interfaces", a.peek() == "unit":
 		c.interfacePolicer(l)
+		return
+	case a.peek() == "term", a.peek() == "from", a.peek() == "then":
+		c.in.Cannot(l, "it belongs to no filter: give the level, such as [edit firewall family inet filter F]")
 		return
 	case a.take("firewall") == "" &&
 		!slices.Contains([]string{"policer", "three-color-policer", "family", "filter"}, a.peek()):
@@ -271,7 +288,7 @@ func (c *junosConfig) drafts() {
 		c.filterDraft(d, group, terms)
 	}
 	for _, p := range c.policers {
-		if len(p.users) > 1 && p.families {
+		if len(p.users) > 1 && p.families && slices.Contains(p.in, "inet") && slices.Contains(p.in, "inet6") {
 			for _, d := range p.users {
 				d.Note(p.line, "on one interface, filters %s share the policer, and here each has one", names(p.users))
 			}
@@ -378,8 +395,15 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 	users := map[*junosPolicer]int{}
 	for _, side := range terms {
 		for i, t := range side {
-			if t != nil && (i == 0 || side[0] == nil) {
-				users[c.policerOf(t)]++
+			if t == nil {
+				continue
+			}
+			p := c.policerOf(t)
+			if i == 0 || side[0] == nil {
+				users[p]++
+			}
+			if p != nil {
+				p.in = append(p.in, group[i].family)
 			}
 		}
 	}
@@ -429,6 +453,10 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 		if fail != nil {
 			d.Omit(first.line, 0, fail)
 			continue
+		}
+		bare := func(c Condition) bool { return len(c.SPort)+len(c.DPort) > 0 && len(c.Proto) == 0 }
+		if slices.ContainsFunc(when, bare) {
+			d.Note(first.line, "without protocol the router compares these bytes of any protocol, and the policy those of TCP and UDP")
 		}
 		if first.name == unclassifiedTerm && len(first.from) == 0 && len(first.then) == 1 &&
 			first.then[0].is("accept") {

@@ -124,6 +124,9 @@ func (e *junosExporter) policer(c *dataplane.Class, both bool) {
 // term writes the term of a class in the filter of a family.
 func (e *junosExporter) term(c *dataplane.Class, family string) {
 	name := e.checkName("class", c.Name)
+	if name == unclassifiedTerm {
+		e.Cannot("class %s: export has a term of this name: rename it", name)
+	}
 	e.printf("            term %s {\n", name)
 	if from := e.from(&c.Match, c.Name, family); from != nil {
 		e.printf("                from {\n                    %s\n                }\n",

@@ -64,7 +64,8 @@ func (r *junosReader) command(l Line) (is bool, err error) {
 	l.Words = strings.Fields(text)
 	if m := junosBanner().FindStringSubmatch(l.Text()); m != nil {
 		if strings.Contains(l.Text(), "[edit") {
-			r.base, r.shown = strings.Fields(m[1]), nil
+			r.base = strings.Fields(m[1])
+			r.shown = r.base
 		}
 		return true, nil
 	}
@@ -100,10 +101,10 @@ func (r *junosReader) command(l Line) (is bool, err error) {
 		}
 		words = slices.DeleteFunc(words[:pipe(words)], func(w string) bool { return w == "configuration" })
 		r.shown = slices.Concat(r.base, words)
-	case "insert", "rename", "copy", "replace", "activate":
+	case "insert", "rename", "copy", "replace", "activate", "rollback":
 		return false, fmt.Errorf("line %d: %s changes the configuration before it: paste what show prints afterwards",
 			l.Number, l.Words[0])
-	case "commit", "rollback", "run", "configure":
+	case "commit", "run", "configure":
 	default:
 		return depth >= 0, nil
 	}
@@ -182,6 +183,9 @@ func (r *junosReader) set(l Line) error {
 		return nil
 	}
 	for _, gone := range added {
+		if n := len(gone.Words); n > 1 && slices.Contains(junosLeaves, gone.Words[n-2]) {
+			gone.Words = gone.Words[:n-1] // and the values that it replaced
+		}
 		before := len(r.paths)
 		r.paths = slices.DeleteFunc(r.paths, func(p Line) bool { return p.Has(gone.Words...) })
 		part := func(p Line) bool { return isPart(p.Words, gone.Words) }
@@ -193,6 +197,12 @@ func (r *junosReader) set(l Line) error {
 	return nil
 }
 
+// junosLeaves are statements of which the last one replaces the others.
+var junosLeaves = []string{
+	"bandwidth-limit", "bandwidth-percent", "burst-size-limit", "committed-information-rate", "committed-burst-size",
+	"excess-burst-size", "peak-information-rate", "peak-burst-size",
+}
+
 // isPart reports whether a statement with several leaves contains another one: its beginning, and behind some
 // other words its end.
 func isPart(words, part []string) bool {
@@ -201,6 +211,9 @@ func isPart(words, part []string) bool {
 		n++
 	}
 	for ; n > 0; n-- {
+		if !slices.Contains([]string{"then", "from", "if-exceeding", "single-rate", "two-rate"}, part[n-1]) {
+			continue
+		}
 		for i := n; i+len(part)-n <= len(words) && n < len(part); i++ {
 			if slices.Equal(words[i:i+len(part)-n], part[n:]) {
 				return true

@@ -22,6 +22,7 @@ type junosPolicer struct {
 	shared   bool     // by all terms of a filter, or by all filters of an interface
 	families bool     // shared by the filters of several families
 	users    []*Draft // filters
+	in       []string // their families
 	on       []string // families of interfaces
 	link     meter.Rate
 	parsed   bool
@@ -77,7 +78,7 @@ var junosKinds = form.Readers{
 
 // junosKinds6 are those in filters for IPv6.
 var junosKinds6 = replaced(junosKinds, form.Readers{
-	"prefix": addressReader(true, true), "proto": conditionKinds6["proto"],
+	"prefix": addressReader(true, true), "proto": one(readBehind),
 })
 
 // junosShared is the form of statements that tell which terms and interfaces share a policer.

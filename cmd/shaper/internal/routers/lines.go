@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 )
 
 // Line is a line of a configuration, not blank.
@@ -13,10 +15,17 @@ type Line struct {
 	Number int
 	Indent int      // blanks before the first word; a tab fills up to a multiple of 8
 	Words  []string // at least one
+	Prompt bool     // it was behind a prompt, which tells the indentation
 }
 
 // Text returns the words of the line.
 func (l Line) Text() string { return strings.Join(l.Words, " ") }
+
+// with returns the line with other words.
+func (l Line) with(words []string) Line {
+	l.Words = words
+	return l
+}
 
 // Problem returns the statement as a problem.
 func (l Line) Problem(format string, args ...any) Problem {
@@ -63,6 +72,9 @@ func (p prompt) cut(line string) (rest string, depth int) {
 	return line[len(m[0]):], strings.Count(m[p().SubexpIndex("level")], "-")
 }
 
+// pager matches what a terminal prints between two pages, and what removes it again before the next line.
+var pager = pattern.Lazy(`^[ \t]*(?:<?-+ ?\(?[Mm]ore(?: \d+%)?\)? ?-+>?)(?:.*[\x08\r]|\x1b\[\d+D *\x1b\[\d+D)?`)
+
 // ReadLines splits a text into lines. It removes prompts; nil means that there are none. It returns an
 // error if it is not text.
 func ReadLines(text string, p prompt) ([]Line, error) {
@@ -74,12 +86,13 @@ func ReadLines(text string, p prompt) ([]Line, error) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
-		line, depth := p.cut(line)
-		if depth < 0 {
+		line, depth := p.cut(pager().ReplaceAllString(line, ""))
+		prompt := depth >= 0
+		if !prompt {
 			depth = indent(line)
 		}
 		if words := strings.Fields(line); len(words) > 0 {
-			lines = append(lines, Line{number, depth, words})
+			lines = append(lines, Line{number, depth, words, prompt})
 		}
 	}
 	return lines, nil

@@ -27,13 +27,14 @@ type ability struct {
 	tags        bool // vlan and pcp
 	oneTag      bool // vlan or pcp with other conditions have one value
 	length      bool
+	twoRates    bool // a meter with two buckets has two rates
 	meteredMark bool // marks of the colors of a meter, and yellow: drop
 }
 
 var abilities = map[string]ability{
 	"cisco":  {unit: 1, marks: []string{"dscp", "pcp", "mpls"}, colorMarks: 3, queues: "any", links: true, fair: true, tags: true, length: true, meteredMark: true},
 	"junos":  {unit: 1, marks: []string{"dscp"}, length: true},
-	"huawei": {unit: 1000, marks: []string{"dscp", "pcp"}, colorMarks: 1, queues: "packets", tags: true, oneTag: true, meteredMark: true},
+	"huawei": {unit: 1000, marks: []string{"dscp", "pcp"}, colorMarks: 1, queues: "packets", tags: true, oneTag: true, meteredMark: true, twoRates: true},
 	"h3c":    {unit: 1000, marks: []string{"dscp", "pcp"}, colorMarks: 1, queues: "packets", tags: true, oneTag: true, meteredMark: true},
 }
 
@@ -103,7 +104,7 @@ func mustCompile(t *testing.T, text string) *dataplane.Policy {
 // imported returns the text of the only policy of a configuration.
 func imported(t *testing.T, dialect, text string) string {
 	t.Helper()
-	platform := map[string]string{"huawei": "ne"}[dialect]
+	platform := map[string]string{"huawei": "s7700"}[dialect]
 	in, err := From(dialect).Import(Source{Name: "x", Text: text, Options: Options{Platform: platform}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -286,10 +287,10 @@ func randomAction(r *rand.Rand, able ability, marks int, queue string, droppable
 // randomMeter returns a meter. Pairs of equal buckets, which have two colors, are left out.
 func randomMeter(r *rand.Rand, able ability) (kind, text string) {
 	rate, burst := able.unit*(8000+r.Int64N(1_000_000)), 1500+r.IntN(1_000_000)
-	switch r.IntN(3) {
-	case 0:
+	switch n := r.IntN(3); {
+	case n == 0:
 		return "token-bucket", fmt.Sprintf("type: token-bucket, rate: %dbit, burst: %d", rate, burst)
-	case 1:
+	case n == 1 && !able.twoRates:
 		return "srtcm", fmt.Sprintf("type: srtcm, cir: %dbit, cbs: %d, ebs: %d", rate, burst,
 			1+r.IntN(1_000_000))
 	}

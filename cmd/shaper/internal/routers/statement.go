@@ -99,7 +99,7 @@ func (r *Reader[T]) longest(
 	case s.Reason != "":
 		err = errors.New(s.Reason)
 	case s.Do != nil:
-		err = s.Do(to, Line{l.Number, l.Indent, l.Words[:length]}, values)
+		err = s.Do(to, l.with(l.Words[:length]), values)
 	}
 	return length, behind, err
 }

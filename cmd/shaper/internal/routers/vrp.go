@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -111,8 +112,14 @@ var vrpOutside = pattern.Lazy(`(?i)^(?:undo )?(?:` + strings.Join([]string{
 	`icmp rate-limit`, `arp speed-limit`,
 }, "|") + `)\b|\bqos (?:\S+ )?(?:car|lr|gts) |\bcir \d`)
 
+// vrpNoise matches what the router prints between commands.
+var vrpNoise = pattern.Lazy(`^(?:Info|Warning|Error): |^\w{3} +\d+ .*%%\d`)
+
+// vrpLost matches statements that are of classifiers, behaviors, policies and access lists only.
+var vrpLost = pattern.Lazy(`(?i)^(?:if-match|rule (?:\d+ )?(?:permit|deny)|classifier \S+ behavior|filter (?:deny|permit)|deny|permit)\b`)
+
 // vrpUndo matches a statement that removes a part which a policy may use.
-var vrpUndo = pattern.Lazy(`(?i)^undo (?:traffic (?:classifier|behavior|policy)|qos (?:policy|car) \S|acl|rule|if-match)\b`)
+var vrpUndo = pattern.Lazy(`(?i)^undo (?:traffic (?:classifier|behavior|policy)|qos (?:policy|car) \S|acl (?:number|name|ipv6|basic|advanced|\d)|rule|if-match)`)
 
 // vrpReader is in at most one view.
 type vrpReader struct {
@@ -130,6 +137,9 @@ func (r *vrpReader) read(l Line) {
 		r.fail = cmp.Or(r.fail, fmt.Errorf(
 			"line %d: %s: undo changes the configuration before it: paste what display current-configuration prints afterwards", l.Number, l.Text()))
 		return
+	case vrpNoise().MatchString(l.Text()), l.is("commit"):
+		r.in.Skip(l)
+		return
 	case l.is("quit"), l.is("return"):
 		r.leave()
 		return
@@ -143,8 +153,13 @@ func (r *vrpReader) read(l Line) {
 	case l.Indent == 0:
 		r.leave()
 	}
-	if !l.Has("description") && vrpOutside().MatchString(l.Text()) {
+	switch {
+	case l.Has("description"):
+	case vrpOutside().MatchString(l.Text()):
 		r.in.Outside(l, outsideReason)
+		return
+	case r.view == nil && vrpLost().MatchString(l.Text()):
+		r.in.Cannot(l, "it is in no classifier, behavior, policy or list: is a line before it not understood?")
 		return
 	}
 	r.in.Skip(l)
@@ -262,7 +277,7 @@ func (r *vrpReader) inside(l Line) bool {
 }
 
 // vrpOtherACL matches statements that begin like the head of a list: of a terminal, and of the system.
-var vrpOtherACL = pattern.Lazy(`(?i)^acl (?:.* )?(?:inbound|outbound)$|^acl (?:logging|copy|threshold-alarm)\b`)
+var vrpOtherACL = pattern.Lazy(`(?i)^acl (?:.* )?(?:inbound|outbound)$|^acl (?:logging|copy|threshold-alarm|(?:ip|ipv6|port)-pool|hardware-mode|trap)\b`)
 
 // vrpRemark matches a comment of an access list.
 var vrpRemark = pattern.Lazy(`(?i)^rule (?:\d+ )?(?:description|comment|remark)\b`)
@@ -274,6 +289,9 @@ func vrpAction(l Line) bool {
 		"accounting", "redirect", "undo", "traffic-statistic", "share-mode",
 	}, strings.ToLower(l.Words[0]))
 }
+
+// defaultClass is the classifier of the packets that no other one takes.
+const defaultClass = "default-class"
 
 // vrpClass is a line of a policy.
 type vrpClass struct {
@@ -318,6 +336,11 @@ func (c *vrpConfig) policy(p *vrpView) {
 				classes = slices.Delete(classes, i, i+1)
 			}
 			classes = append(classes, class)
+		}
+	}
+	for _, l := range classes {
+		if l.classifier == defaultClass && c.classifiers[defaultClass] == nil {
+			l.precedence = math.MaxInt64 // wherever it is written
 		}
 	}
 	slices.SortStableFunc(classes,

@@ -50,7 +50,11 @@ func (p *vrpLimit) take(l Line, v form.Values) (err error) {
 		switch x.Name {
 		case "cir", "pir":
 			to := map[string]*amount{"cir": &p.cir, "pir": &p.pir}[x.Name]
-			if *to, err = x.Value.(vrpRate).of(p.Options); err != nil {
+			rate := x.Value.(vrpRate)
+			if x.Name == "pir" && rate.value.Sign() == 0 { // of an NE: none
+				continue
+			}
+			if *to, err = rate.of(p.Options); err != nil {
 				return err
 			}
 		case "bc", "be":

@@ -28,7 +28,7 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 		e.names[word] = true
 	}
 	e.checkPolicy(p)
-	name = e.checkName("name", name)
+	name = e.unused(e.checkName("name", name))
 	if v.h3c {
 		fmt.Fprintf(&e.policy, "qos policy %s\n", name)
 	} else {
@@ -48,12 +48,15 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 	}
 	e.printf("%s#\nreturn\n", e.policy.String())
 	e.Note("a classifier with if-match any also takes packets that are not IP")
+	if !v.h3c {
+		e.Note("this is for switches: on NE routers and CloudEngine some statements take IPv4 only")
+	}
 	return e.finish()
 }
 
 // vrpReserved are the names of classifiers and behaviors that the router defines itself.
 var vrpReserved = []string{
-	"default-class", "ef", "af", "be", "be-flow-based", "af1", "af2", "af3", "af4",
+	"default", defaultClass, "ef", "af", "be", "be-flow-based", "af1", "af2", "af3", "af4",
 	"ip-prec0", "ip-prec1", "ip-prec2", "ip-prec3", "ip-prec4", "ip-prec5", "ip-prec6", "ip-prec7",
 	"mpls-exp0", "mpls-exp1", "mpls-exp2", "mpls-exp3", "mpls-exp4", "mpls-exp5", "mpls-exp6", "mpls-exp7",
 }
@@ -248,7 +251,7 @@ func (e *vrpExporter) car(c *dataplane.Class, m boxMeter) string {
 		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, e.kbits(what, m.pir), m.bc, m.be)
 	case m.twoBuckets:
 		words = fmt.Sprintf("car cir %d cbs %d pbs %d", cir, m.bc, m.be)
-		e.Note("%s: one rate with two buckets is for NE routers (import with --platform ne): on switches a missing pir is the cir", what)
+		e.Cannot("%s: srtcm: the router has one rate with one bucket, or two rates: write a trtcm with pir: %v", what, meter.BitRate(m.cir))
 	default: // two equal buckets have two colors
 		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, cir, m.bc, m.bc)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 // vrpList is an access list.
@@ -31,7 +32,7 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 		case "ipv6":
 			l.v6 = true
 		case "number", "advanced", "advance":
-		case "mac", "link":
+		case "mac", "link", "ucl", "arp", "user", "mpls", "interface", "user-defined", "wlan", "client", "user-group":
 			l.other = true
 		case "name":
 			names, named = append(names, a.next()), true
@@ -44,7 +45,7 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 		default:
 			n, err := strconv.Atoi(w)
 			l.basic = l.basic || err == nil && 2000 <= n && n < 3000
-			l.other = l.other || err == nil && 4000 <= n && n < 5000
+			l.other = l.other || err == nil && (n < 2000 || n >= 4000)
 			if names != nil && !(named && err == nil) {
 				refuse(w)
 			}
@@ -89,7 +90,7 @@ func (c *vrpConfig) predefined(name string) ([]Condition, error) {
 	line := Line{Words: []string{"classifier", name}}
 	digit, precedence := strings.CutPrefix(name, "ip-prec")
 	switch r, err := readPrecedence(digit); {
-	case name == "default-class":
+	case name == defaultClass:
 		return all, nil
 	case c.h3c && name == "ef":
 		return []Condition{ConditionOf(line, dscpMatch(46))}, nil
@@ -127,7 +128,7 @@ type vrpMatch struct {
 
 // vrpConditions are the conditions of classifiers.
 var vrpConditions = &Reader[*vrpMatch]{Kinds: &vrpKinds, Statements: []Statement[*vrpMatch]{
-	{Form: "if-match any", Do: func(m *vrpMatch, _ Line, _ form.Values) error { m.out = all; return nil }},
+	{Form: "if-match [ipv6:v6] any", Do: (*vrpMatch).values},
 	{Form: "if-match [ipv6:v6] acl [ipv6:v6] [name | number] <word:list>", Do: (*vrpMatch).list},
 	{Form: "if-match [ipv6:v6] (dscp <dscps:dscp>... | ip-precedence <precedence:dscp>...)", Do: (*vrpMatch).values},
 	{Form: "if-match (8021p | dot1p | service-dot1p) <pcps:pcp>...", Do: (*vrpMatch).values},
@@ -139,8 +140,13 @@ var vrpConditions = &Reader[*vrpMatch]{Kinds: &vrpKinds, Statements: []Statement
 
 func (m *vrpMatch) values(l Line, v form.Values) error {
 	match := matchOf(v)
-	if v.Has("v6") {
+	platform, isDSCP := cmp.Or(m.Platform, m.platform), len(match.DSCP) > 0
+	any := len(unsaid.Fields(&match)) == 0
+	switch {
+	case v.Has("v6"):
 		match.EtherType = familyOf(true).EtherType
+	case isDSCP && (platform == "ne" || platform == "ce"), any && platform == "ne":
+		match.EtherType = familyOf(false).EtherType // without ipv6 it is of IPv4 (command references, if-match)
 	}
 	m.out = []Condition{ConditionOf(l, match)}
 	return nil
