@@ -129,7 +129,7 @@ var limitOfWords = regexp.MustCompile(`is too fine to stay exact|is more than 2\
 
 var commonUnit = regexp.MustCompile(`eir (\S+) and CIR (\S+) have no common unit`)
 
-// noCommonUnit reports whether an error says that two rates have no common unit of 64 bits. That must be true.
+// noCommonUnit reports whether an error says that two rates have no common unit of 64 bits, and checks it.
 func noCommonUnit(t *testing.T, err error) bool {
 	t.Helper()
 	m := commonUnit.FindStringSubmatch(fmt.Sprint(err))

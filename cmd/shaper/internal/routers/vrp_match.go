@@ -146,7 +146,7 @@ func (m *vrpMatch) values(l Line, v form.Values) error {
 	case v.Has("v6"):
 		match.EtherType = familyOf(true).EtherType
 	case isDSCP && (platform == "ne" || platform == "ce"), any && platform == "ne":
-		match.EtherType = familyOf(false).EtherType // without ipv6 it is of IPv4 (command references, if-match)
+		match.EtherType = familyOf(false).EtherType // (command references, if-match)
 	}
 	m.out = []Condition{ConditionOf(l, match)}
 	return nil

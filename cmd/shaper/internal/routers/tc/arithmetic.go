@@ -38,6 +38,9 @@ func (s *tcScript) substitution(text string) (value string, length int) {
 	default:
 		return text[:1], 1
 	}
+	for _, m := range increment().FindAllStringSubmatch(inside, -1) {
+		s.forget(m[1])
+	}
 	e := &expression{
 		tokens: token().FindAllString(s.expandNames(inside), -1), octal: strings.HasPrefix(text, "$(("),
 	}
@@ -47,6 +50,9 @@ func (s *tcScript) substitution(text string) (value string, length int) {
 	}
 	return strconv.FormatInt(n, 10), length
 }
+
+// increment matches an assignment in an expression.
+var increment = pattern.Lazy(`([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]=|=[^=])`)
 
 // token matches a part of an expression.
 var token = pattern.Lazy(`\d+|[^\s\d]`)
@@ -58,6 +64,9 @@ var name = pattern.Lazy(`\$?\{?[A-Za-z_]\w*\}?`)
 func (s *tcScript) expandNames(text string) string {
 	return name().ReplaceAllStringFunc(text, func(w string) string {
 		if v, ok := s.vars[strings.Trim(w, "${}")]; ok && len(v) < 20 {
+			if w[0] == '$' { // the shell replaces it before
+				return v
+			}
 			return "(" + v + ")"
 		}
 		return w
@@ -67,6 +76,7 @@ func (s *tcScript) expandNames(text string) string {
 // expression is the rest of an expression with whole numbers.
 type expression struct {
 	tokens []string
+	depth  int  // of parentheses
 	octal  bool // numbers with a leading 0 are octal, as in $((...))
 }
 
@@ -120,9 +130,16 @@ func (e *expression) product() (n int64, ok bool) {
 	return 0, false
 }
 
+const maxDepth = 100
+
 func (e *expression) factor() (n int64, ok bool) {
+	if e.depth > maxDepth {
+		return 0, false
+	}
 	if e.take("(") != "" {
+		e.depth++
 		n, ok = e.sum()
+		e.depth--
 		return n, ok && e.take(")") != ""
 	}
 	if len(e.tokens) == 0 {

@@ -79,7 +79,7 @@ func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, words routers.Li
 		return err
 	case verb == "delete":
 		child := func(o *tcClass) bool { return o.parent == k.id }
-		user := func(f *tcFilter) bool { return f.class == k.id }
+		user := func(f *tcFilter) bool { return f.class == k.id && f.bound }
 		if slices.ContainsFunc(d.classes, child) || slices.ContainsFunc(d.filters, user) {
 			d.note(c.Line, "tc rejects it, and it has no effect: a filter or another class uses the class")
 		} else if i >= 0 {
@@ -101,6 +101,11 @@ func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, words routers.Li
 	}
 	if k.parent&0xffff == 0 {
 		k.parent = tcRoot // the qdisc itself
+	}
+	above := func(o *tcClass) bool { return o.id == k.parent }
+	if i < 0 && k.parent != tcRoot && !slices.ContainsFunc(d.classes, above) {
+		d.note(c.Line, "there is no class %s yet: tc puts the class below the root qdisc", handleName(k.parent))
+		k.parent = tcRoot
 	}
 	if i < 0 && verb == "change" {
 		return errors.New("there is no such class to change")

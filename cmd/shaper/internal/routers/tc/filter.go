@@ -123,6 +123,9 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 	}
 	other := d.otherKind(f.tcFilter, f.protocol)
 	switch {
+	case verb == "delete" && err == nil && f.protocol != etherAll && (f.pref == 0 || other != nil):
+		d.note(c.Line, "tc rejects it, and it has no effect: its protocol needs the priority of filters of this protocol")
+		return nil
 	case verb == "delete" && err == nil:
 		return d.deleteFilters(f)
 	case other != nil && verb != "delete":
@@ -139,7 +142,18 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 	}
 	if f.kind == "u32" && f.class == 0 && f.actions == nil {
 		d.note(c.Line, "it has no effect: a u32 filter without flowid and action goes on to the next filter")
-		return nil
+		f.idle = true
+	}
+	f.bound = slices.ContainsFunc(d.classes, func(k *tcClass) bool { return k.id == f.class })
+	for i, a := range f.actions {
+		if a.police == nil || a.police.index == 0 {
+			continue
+		}
+		if first := t.indexed[a.police.index]; first != nil { // the kernel keeps its parameters
+			f.actions[i].police = first
+		} else {
+			t.indexed[a.police.index] = a.police
+		}
 	}
 	if f.pref == 0 {
 		f.pref = firstPref
@@ -147,6 +161,10 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 			if o.parent == f.parent && o.pref >= autoPref {
 				f.pref = min(f.pref, o.pref-1)
 			}
+		}
+		if f.pref < autoPref {
+			d.note(c.Line, "tc rejects it, and it has no effect: priority %d is in use, the lowest that it gives itself", autoPref)
+			return nil
 		}
 	}
 	at := slices.IndexFunc(d.filters, f.same)
@@ -336,7 +354,7 @@ func parseIPProto(s string) (uint32, error) {
 // sorted returns the filters of a parent in the order of evaluation.
 func (d *tcDevice) sorted(parents ...uint32) (list []*tcFilter) {
 	for _, f := range d.filters {
-		if slices.Contains(parents, f.parent) {
+		if slices.Contains(parents, f.parent) && !f.idle {
 			list = append(list, f)
 		}
 	}
@@ -368,7 +386,11 @@ func flowerMask(m *dataplane.Match) (s string) {
 	}
 	for _, f := range dataplane.MatchFields {
 		for _, r := range *f.List(m) {
-			s += fmt.Sprintf("%s:%d ", f.Name, r.Last-r.First)
+			size := r.Last - r.First
+			if strings.HasSuffix(f.Name, "port") { // ranges of ports have one mask
+				size = min(size, 1)
+			}
+			s += fmt.Sprintf("%s:%d ", f.Name, size)
 		}
 	}
 	return fmt.Sprint(len(m.Src), s)

@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 func init() { routers.All["tc"] = Dialect{} }
@@ -25,7 +26,7 @@ func (Dialect) Import(s routers.Source) (*routers.Import, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tcImport{Import: &routers.Import{}, link: s.Link}
+	t := &tcImport{Import: &routers.Import{}, link: s.Link, indexed: map[uint32]*tcPolice{}}
 	for _, c := range commands {
 		t.command(c)
 	}
@@ -75,7 +76,7 @@ func (t *tcImport) drafts(d *tcDevice) {
 		})
 		if redirects && h.root == nil { // the policy belongs to the other interface
 			for _, f := range h.filters {
-				if (&tcRule{match: f.match, total: f.total}).takesAll() {
+				if f.total == nil && len(unsaid.Fields(&f.match, "EtherType", "Length")) == 0 {
 					t.Skip(f.Line)
 				} else {
 					t.Outside(f.Line, "the policy of the other interface is for these packets only: it has no such condition")
@@ -93,7 +94,7 @@ func (t *tcImport) drafts(d *tcDevice) {
 				Draft: draft, device: d, link: t.link, queues: map[uint32]*dataplane.Queue{},
 				used: map[string]bool{},
 			},
-			root: h.root, base: h.base, police: map[uint32]*tcPolice{},
+			root: h.root, base: h.base,
 			indexed: map[string]*dataplane.Meter{},
 		}
 		untagged := func(f *tcFilter) bool { return f.protocol != etherAll && f.protocol != etherVLAN }
@@ -123,7 +124,6 @@ type tcBuilder struct {
 	tcQueues
 	root    *tcQdisc
 	base    dataplane.LengthBase // of lengths without overhead
-	police  map[uint32]*tcPolice // by index
 	counted dataplane.LengthRule // length rule of the first part with a rate
 	ruleSet bool
 	indexed map[string]*dataplane.Meter // by the index of their police actions
@@ -210,10 +210,21 @@ func (b *tcBuilder) checkQdiscs() {
 		if q != b.root && q.kind == "cake" && q.rate != nil && q.length != (tcLength{}) {
 			b.Cannot(q.Line, "overhead and mpu of cake below a class: a policy has one length rule")
 		}
+		if frame := b.longest(); q.kind == "tbf" && q.burst+1 < frame { // a burst is rounded down
+			b.Cannot(q.Line, "burst %d: tbf drops all packets that are longer", q.burst)
+		}
 		for _, lost := range q.lost {
 			b.Cannot(q.Line, "%s", lost)
 		}
 	}
+}
+
+// longest returns the length of the longest packets of the interface, bytes.
+func (b *tcBuilder) longest() int64 {
+	if baseOf(b.device.name) == dataplane.L3 {
+		return fullFrame - ethernetHeader
+	}
+	return fullFrame
 }
 
 // length records the length rule of a part with a rate. All must have the same.
@@ -284,16 +295,12 @@ func (b *tcBuilder) frameLength(r *tcRule) {
 // resolve completes police actions naming one of an earlier filter by its index, and checks the
 // others.
 func (b *tcBuilder) resolve(f *tcFilter) bool {
-	for i, a := range f.actions {
+	for _, a := range f.actions {
 		p := a.police
 		if p == nil {
 			continue
 		}
 		known := p.rate != nil || p.packets > 0
-		if before := b.police[p.index]; p.index != 0 && before != nil {
-			f.actions[i].police = before // also if it has parameters: the kernel keeps the first ones
-			continue
-		}
 		for _, lost := range p.lost {
 			b.Cannot(f.Line, "%s", lost)
 		}
@@ -304,9 +311,6 @@ func (b *tcBuilder) resolve(f *tcFilter) bool {
 		if p.rate != nil && p.burst == 0 {
 			b.Cannot(f.Line, "police without a burst: tc rejects that")
 			return false
-		}
-		if p.index != 0 {
-			b.police[p.index] = p
 		}
 		if p.rate != nil {
 			b.length(f.Line, p.length)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -38,13 +39,15 @@ func (Dialect) Live(device string) (routers.Source, error) {
 	if err != nil {
 		return routers.Source{}, err
 	}
+	var classes []*liveObject
 	if err := l.dump(unix.RTM_GETTCLASS, 0, func(o *liveObject) {
 		if o.kind == "htb" {
-			l.class(o)
+			classes = append(classes, o)
 		}
 	}); err != nil {
 		return routers.Source{}, err
 	}
+	l.classes(classes)
 	for _, p := range parents {
 		if err := l.dump(unix.RTM_GETTFILTER, p, func(o *liveObject) {
 			if len(o.options) > 0 { // others are headers of their priority
@@ -201,6 +204,22 @@ func parentName(h uint32) string {
 		return "root"
 	}
 	return "parent " + handleName(h)
+}
+
+// classes writes classes, each behind its parent. The kernel lists them in another order.
+func (l *liveTC) classes(list []*liveObject) {
+	written := map[uint32]bool{tcRoot: true}
+	for before := 0; before != len(list); {
+		before = len(list)
+		list = slices.DeleteFunc(list, func(o *liveObject) bool {
+			if !written[o.parent] {
+				return false
+			}
+			l.class(o)
+			written[o.handle] = true
+			return true
+		})
+	}
 }
 
 // class writes a class of htb: struct tc_htb_opt.

@@ -201,22 +201,22 @@ func (h *tcHeader) match(f *tcFilter, protocol uint32) error {
 // upper converts comparisons behind the header of IP, of ports or of types of ICMP.
 func (h *tcHeader) upper(f *tcFilter, protocol uint32, at int) error {
 	m := &f.match
-	proto := uint64(0) // any
+	proto, any := uint64(0), true
 	if len(m.Proto) == 1 && m.Proto[0].First == m.Proto[0].Last {
-		proto = m.Proto[0].First
+		proto, any = m.Proto[0].First, false
 	}
 	icmp := map[uint32]uint64{etherIPv4: 1, etherIPv6: 58}[protocol]
-	switch proto {
-	case icmp:
+	switch {
+	case proto == icmp:
 		err := h.field("icmp_type and icmp_code", &m.ICMPType, at, 16)
 		if m.ICMPType != nil && protocol == etherIPv6 {
 			m.ICMPType[0].First += dataplane.ICMPv6Type
 			m.ICMPType[0].Last += dataplane.ICMPv6Type
 		}
 		return err
-	case 0, 6, 17, 132:
+	case any, slices.Contains([]uint64{6, 17, 33, 132, 136}, proto):
 		err := errors.Join(h.field("sport", &m.SPort, at, 16), h.field("dport", &m.DPort, at+16, 16))
-		if proto == 0 && len(m.SPort)+len(m.DPort) > 0 {
+		if any && len(m.SPort)+len(m.DPort) > 0 {
 			f.notes = append(f.notes, "packets of any protocol with these bytes match, and in the policy those of TCP and UDP")
 		}
 		return err

@@ -25,6 +25,7 @@ type tcQdisc struct {
 	rate           *tcRate
 
 	bytes, packets int64         // limits
+	burst          int64         // of tbf
 	latency        time.Duration // limit of tbf
 	codel          queue.CoDel
 	ecn            bool
@@ -63,6 +64,8 @@ type tcFilter struct {
 	match    dataplane.Match
 	total    []dataplane.Range // total length of the IPv4 packet; match has the metered length
 	class    uint32            // 0: none
+	bound    bool              // to the class, which cannot be deleted
+	idle     bool              // without effect
 	actions  []tcAction
 	notes    []string // differences that remain
 }
@@ -78,6 +81,7 @@ type tcLength struct {
 type tcDevice struct {
 	name     string
 	line     int
+	changes  int // of variables before the first command
 	qdiscs   []*tcQdisc
 	classes  []*tcClass
 	filters  []*tcFilter
@@ -103,16 +107,18 @@ type tcImport struct {
 	*routers.Import
 	link    meter.Rate
 	devices []*tcDevice
-	found   bool // a tc command was found
+	indexed map[uint32]*tcPolice // police actions by index
+	found   bool                 // a tc command was found
 }
 
-func (t *tcImport) device(name string, line int) *tcDevice {
+// device returns an interface, which it adds at its first command.
+func (t *tcImport) device(name string, first tcCommand) *tcDevice {
 	for _, d := range t.devices {
 		if d.name == name {
 			return d
 		}
 	}
-	d := &tcDevice{name: name, line: line}
+	d := &tcDevice{name: name, line: first.Number, changes: first.changes}
 	t.devices = append(t.devices, d)
 	return d
 }
@@ -140,7 +146,7 @@ func (t *tcImport) command(c tcCommand) {
 	if isTC {
 		words = words[1:]
 		for len(words) > 0 && strings.HasPrefix(words[0], "-") {
-			if o := words[0]; len(words) > 1 && (o == "-n" || o == "-netns" || strings.HasPrefix(o, "-b")) {
+			if o := words[0]; len(words) > 1 && (o == "-n" || o == "-netns" || isBatch(o)) {
 				if words = words[1:]; strings.HasPrefix(o, "-n") {
 					namespace = " of " + words[0]
 				} else {
@@ -158,7 +164,7 @@ func (t *tcImport) command(c tcCommand) {
 		t.Skip(c.Line)
 		return
 	}
-	if t.ipLink(words) {
+	if t.ipLink(c, words) {
 		return
 	}
 	if limits := strings.Join(words, " "); !isTC && otherLimits().MatchString(limits) {
@@ -182,7 +188,7 @@ func (t *tcImport) command(c tcCommand) {
 	}
 	line := routers.Line{Number: c.Number, Words: words[2:]}
 	name, err := cutDevice(&line)
-	d := t.device(cmp.Or(name, "-")+namespace, c.Number)
+	d := t.device(cmp.Or(name, "-")+namespace, c)
 	switch {
 	case c.block > 0 && verb == "delete" && len(d.qdiscs)+len(d.filters) == 0:
 	case c.block > 0:
@@ -190,6 +196,8 @@ func (t *tcImport) command(c tcCommand) {
 			"it is in a loop, condition or function, or behind an exit, that begins in line %d, which is not evaluated: write it without, or import the interface itself",
 			c.block)
 	case err != nil:
+	case strings.Contains(name, "$") && d.changes != c.changes:
+		err = fmt.Errorf("%s may be another interface than in line %d: write its name", name, d.line)
 	case object == "qdisc":
 		err = t.qdisc(d, c, verb, line)
 	case object == "class":
@@ -209,7 +217,7 @@ var otherLimits = pattern.Lazy(`^(?:\S*/)?(?:ip6?tables\S*|nft)\b.*(?:\blimit\b|
 var hidden = pattern.Lazy(`\b(?:qdisc|class|filter) (?:add|replace|change|del\w*) `)
 
 // ipLink reads the queue length of ip link set dev NAME txqueuelen N, the same with ifconfig NAME.
-func (t *tcImport) ipLink(words []string) bool {
+func (t *tcImport) ipLink(c tcCommand, words []string) bool {
 	i := slices.IndexFunc(words, func(w string) bool { return w == "txqueuelen" || w == "txqlen" || w == "qlen" })
 	if i < 0 || i+1 >= len(words) {
 		return false
@@ -220,17 +228,18 @@ func (t *tcImport) ipLink(words []string) bool {
 		name = words[1]
 	case base == "ip" && complete(words[1], []string{"link"}) != "":
 		name = words[2]
-		if d := slices.Index(words, "dev"); d >= 0 && d+1 < len(words) {
+		d := slices.IndexFunc(words, func(w string) bool { return w == "dev" || w == "name" })
+		if d >= 0 && d+1 < len(words) {
 			name = words[d+1]
-		} else if name == "set" || name == "add" {
+		} else if complete(name, []string{"set", "add"}) != "" {
 			name = words[3]
 		}
 	default:
 		return false
 	}
 	n, err := parseTCNumber(words[i+1], 31)
-	if err == nil {
-		t.device(name, 0).queueLength = int64(n)
+	if err == nil && c.block == 0 {
+		t.device(name, c).queueLength = int64(n)
 	}
 	return err == nil
 }

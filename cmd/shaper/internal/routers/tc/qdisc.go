@@ -127,9 +127,7 @@ func (q *qdiscRead) takeSize(name string, n int64, text string) {
 	case "tbfburst":
 		q.remarks = append(q.remarks,
 			text+" is left out: tbf sends as much at once after a pause, and our queue sends at its rate")
-		if n < fullFrame {
-			q.lost = append(q.lost, text+": tbf drops all packets that are longer")
-		}
+		q.burst = n
 	}
 }
 
@@ -213,6 +211,13 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 	case q.kind == "tbf" && q.bytes == 0 && q.latency == 0:
 		return errors.New("limit or latency is missing")
 	}
+	moved := func(o *tcQdisc) bool {
+		return o.handle == q.handle && q.handle != 0 && o.parent != q.parent && q.parent != 0
+	}
+	if o := slices.IndexFunc(d.qdiscs, moved); o >= 0 {
+		d.note(c.Line, "tc rejects it, and it has no effect: its handle is that of the qdisc in line %d", d.qdiscs[o].Number)
+		return nil
+	}
 	i := slices.IndexFunc(d.qdiscs, same)
 	if i >= 0 && verb != "add" {
 		old := d.qdiscs[i]
@@ -253,9 +258,8 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 		return nil
 	case verb == "add":
 		return fmt.Errorf("the interface has another qdisc there, from line %d", d.qdiscs[i].Number)
-	case q.parent == 0:
-		q.parent = d.qdiscs[i].parent
 	}
+	q.parent, q.handle = cmp.Or(q.parent, d.qdiscs[i].parent), cmp.Or(q.handle, d.qdiscs[i].handle)
 	d.qdiscs[i] = q.tcQdisc
 	return nil
 }
@@ -263,7 +267,7 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 const sfqDepth = 127 // packets of a flow (SFQ_MAX_DEPTH in net/sched/sch_sfq.c)
 
 // changeable are the kinds that keep the options which a change, or replace with the same kind, leaves out.
-var changeable = []string{"cake", "fq_codel", "codel"}
+var changeable = []string{"cake", "fq_codel", "codel", "sfq", "pfifo", "bfifo"}
 
 // destroy removes a qdisc with its classes, the qdiscs below these, and its filters.
 func (d *tcDevice) destroy(q *tcQdisc) {

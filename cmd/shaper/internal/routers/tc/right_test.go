@@ -71,7 +71,27 @@ func TestTCRight(t *testing.T) {
 			"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:10 htb rate 5mbit\ntc qdisc add dev eth0 parent 1:10 bfifo\nip link set dev eth0 qlen 77\n",
 			one + "queues: {q: {rate: 5mbit, limit: 116578, fair: false}}",
 		},
-		"short prefixes": {htb + filter + "u32 match ip dst 10/8 match ip src 0/0 flowid 1:20\n", to20("dst: 10.0.0.0/8")},
+		"a shell's arithmetic":              {"A=\"5+5\"\n" + tbf + "$(( $A * 2 ))mbit burst 10k limit 20000\n", rate("15mbit")},
+		"words of printf":                   {"R=1mbit\nprintf \"R: %s\\n\" \"$R\"\nread -p \"R?\" X\n" + tbf + "$R burst 10k limit 20000\n", rate("1mbit")},
+		"a local variable":                  {"info() { local R=$1; echo $R; }\nR=1mbit\n" + tbf + "$R burst 10k limit 20000\n", rate("1mbit")},
+		"unset in a function":               {"R=1mbit\ncleanup() { unset R; }\nR=1mbit\n" + tbf + "1mbit burst 10k limit 20000\n", rate("1mbit")},
+		"parameters after a source":         {". /lib/functions.sh\n" + tbf + "${1:-1mbit} burst 10k limit 20000\n", rate("1mbit")},
+		"a closing word with a redirection": {"while :; do :; done</dev/null\n" + tbf + "1mbit burst 10k limit 20000\n", rate("1mbit")},
+		"a brief command":                   {"tc -br qdisc show\n" + tbf + "1mbit burst 10k limit 20000\n", rate("1mbit")},
+		"a deleted class of an earlier filter": {
+			"tc qdisc add dev eth0 root handle 1: htb default 10\n" + filter + "u32 match ip dst 10.0.0.1 flowid 1:20\ntc class add dev eth0 parent 1: classid 1:10 htb rate 5mbit\ntc class add dev eth0 parent 1: classid 1:20 htb rate 1mbit\ntc class del dev eth0 classid 1:20\n",
+			"classes: [{name: a, match: {dst: 10.0.0.1}, green: {queue: q}}, {name: all, match: {length: 0-4294967295}, green: {queue: q}}]\nlength: l2\nqueues: {q: {rate: 5mbit, limit: 1000p, fair: false}}",
+		},
+		"a replaced qdisc keeps its handle": {
+			"tc qdisc add dev eth0 root handle 5: tbf rate 10mbit burst 16k limit 20k\ntc qdisc replace dev eth0 root tbf rate 3mbit burst 16k limit 20k\ntc qdisc add dev eth0 parent 5:1 handle 50: pfifo limit 7\n",
+			one + "queues: {q: {rate: 3mbit, limit: 7p, fair: false}}",
+		},
+		"ports of UDP-Lite": {htb + filter + "u32 match ip protocol 136 0xff match ip dport 53 0xffff flowid 1:20\n", to20("proto: 136, ethertype: ipv4, dport: 53")},
+		"the IFB idiom": {
+			"tc qdisc add dev eth0 handle ffff: ingress\ntc filter add dev eth0 parent ffff: protocol ip u32 match u32 0 0 action mirred egress redirect dev ifb0\ntc qdisc add dev ifb0 root tbf rate 1mbit burst 10k limit 20000\n", rate("1mbit"),
+		},
+		"a tunnel's burst": {"tc qdisc add dev tun0 root tbf rate 1mbit burst 1500 limit 20000\n", strings.Replace(rate("1mbit"), "length: l2", "length: l3", 1)},
+		"short prefixes":   {htb + filter + "u32 match ip dst 10/8 match ip src 0/0 flowid 1:20\n", to20("dst: 10.0.0.0/8")},
 		"another program's comment": {
 			"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:1 htb rate 10mbit\n# guarantee: 5mbit\ntc class add dev eth0 parent 1:1 classid 1:10 htb rate 2mbit ceil 10mbit\n",
 			one + "queues: {q: {link: l, guarantee: 2mbit, limit: 1000p, fair: false}}\nlinks: {l: {rate: 10mbit}}",

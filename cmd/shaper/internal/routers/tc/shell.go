@@ -15,6 +15,7 @@ type tcCommand struct {
 	routers.Line // Words have no quotes, and known variables are expanded
 	labels       tcLabels
 	block        int // line of the loop, condition or function around it; 0: none
+	changes      int // times that variables before it got values which are not known
 }
 
 // tcLabels are the names of comments such as "# class: voice" above a command, without a blank line
@@ -24,16 +25,18 @@ type tcLabels struct{ class, queue, link, guarantee string }
 // tcScript reads a shell script. It knows comments, line continuations, quotes, several commands
 // in a line, assignments, and sums with whole numbers. Nothing else is evaluated.
 type tcScript struct {
-	vars     map[string]string
-	unsure   map[string]int // variables whose values are not known: untilSet or forGood
-	sourced  bool           // another file may set any variable
-	exported bool           // by shaper, so comments tell guarantees
-	labels   tcLabels
-	last     int   // number of the last line
-	batch    bool  // it has tc -batch
-	blocks   []int // lines of the open loops, conditions and functions
-	function int   // number of blocks around the open function; 0: none is open
-	commands []tcCommand
+	vars      map[string]string
+	unsure    map[string]int // variables whose values are not known: untilSet or forGood
+	sourced   bool           // another file may set any variable
+	changes   int            // times that variables got values which are not known
+	functions map[string]bool
+	exported  bool // by shaper, so comments tell guarantees
+	labels    tcLabels
+	last      int   // number of the last line
+	batch     bool  // it has tc -batch
+	blocks    []int // lines of the open loops, conditions and functions
+	function  int   // number of blocks around the open function; 0: none is open
+	commands  []tcCommand
 }
 
 // shellPrompt is user@host:~$, [root@host ~]# or $.
@@ -41,10 +44,17 @@ var shellPrompt = pattern.Lazy(
 	`^\s*(?:[\w.-]+@[\w.-]+[: ][^\s#$]*\s?[#$]|\[[\w.-]+@[\w.-]+ [^\]]*\][#$]|\$)(?P<level>) `)
 
 // hereDocument is <<EOF, <<-EOF or <<'EOF', without that of <<<.
-var hereDocument = pattern.Lazy(`^[^#]*[^<#]<<-?\s*('[^']+'|"[^"]+"|[^\s'"<;&|]+)`)
+var hereDocument = pattern.Lazy(`^[^#]*[^<#]<<-?\s*\\?('[^']+'|"[^"]+"|[^\s'"<;&|]+)`)
+
+// forShell matches a command that runs the text behind it.
+var forShell = pattern.Lazy(`(?:^|[;&| ])(?:\S*/)?(?:sh|bash|dash|ash|ksh|zsh|ssh)\b`)
 
 // isComment reports whether a line ends with a comment, which is not continued.
-func isComment(line string) bool { return strings.HasPrefix(line, "#") || strings.Contains(line, " #") }
+func isComment(line string) bool {
+	before, _, found := strings.Cut(line, " #")
+	quoted := strings.Count(before, `"`)%2 == 1 || strings.Count(before, "'")%2 == 1
+	return strings.HasPrefix(line, "#") || found && !quoted
+}
 
 // maxExpansion bounds the length of a line with its variables: otherwise variables could double it
 // over and over.
@@ -56,7 +66,8 @@ func readScript(text string) ([]tcCommand, error) {
 		return nil, err
 	}
 	s := &tcScript{
-		vars: map[string]string{}, unsure: map[string]int{}, exported: strings.Contains(text, "shaper export"),
+		vars: map[string]string{}, unsure: map[string]int{}, functions: map[string]bool{},
+		exported: strings.Contains(text, "shaper export"),
 	}
 	for i := 0; i < len(lines); i++ {
 		first := lines[i]
@@ -77,7 +88,13 @@ func readScript(text string) ([]tcCommand, error) {
 		if m := hereDocument().FindStringSubmatch(text); m != nil && !s.batch {
 			mark := strings.Trim(m[1], `'"`)
 			end := slices.IndexFunc(lines[i:], func(l routers.Line) bool { return l.Text() == mark })
-			i += max(end, 0)
+			for range max(end, 0) {
+				if i++; forShell().MatchString(text) && lines[i].Text() != mark {
+					s.blocks = append(s.blocks, first.Number) // it runs elsewhere, or with other variables
+					s.line(lines[i].Number, lines[i].Text())
+					s.blocks = s.blocks[:max(len(s.blocks)-1, 0)]
+				}
+			}
 		}
 	}
 	return s.commands, nil
@@ -223,7 +240,7 @@ func (s *tcScript) expand(text string) (value string, length int) {
 	if v, ok := s.vars[name]; ok && (v != "" || !strings.HasPrefix(m[3], ":")) {
 		return v, len(m[0])
 	}
-	if m[4] != "" && !s.sourced && s.unsure[name] == 0 {
+	if m[4] != "" && (!s.sourced || name[0] <= '9') && s.unsure[name] == 0 {
 		return m[4], len(m[0])
 	}
 	return m[0], len(m[0])
@@ -239,33 +256,39 @@ var (
 
 // command handles a command.
 func (s *tcScript) command(number int, words []string) {
-	for len(words) > 0 &&
-		(slices.Contains(leaders, words[0]) || strings.HasSuffix(words[0], ")") &&
-			!strings.HasSuffix(words[0], "()")) {
-		words = words[1:] // ...) is a pattern of case
+	for len(words) > 0 && (slices.Contains(leaders, words[0]) || isPattern(words[0])) {
+		words = words[1:]
 	}
 	if len(words) == 0 {
 		return
 	}
-	if option, command, ok := strings.Cut(words[0], "="); ok && strings.HasPrefix(option, "Exec") { // of systemd
-		if !strings.HasPrefix(option, "ExecStart") {
+	if m := execLine().FindStringSubmatch(words[0]); m != nil { // of systemd
+		if !strings.HasPrefix(m[1], "Start") {
 			return
 		}
-		words = append([]string{strings.TrimLeft(command, "-+!@:")}, words[1:]...)
+		words = append([]string{m[2]}, words[1:]...)
 	}
-	if head, ok := strings.CutSuffix(words[0], "(){"); ok {
-		words = append([]string{head + "()", "{"}, words[1:]...)
+	for i := range words[:min(len(words), 2)] {
+		if head, ok := strings.CutSuffix(words[i], "(){"); ok && (i == 0 || words[0] == "function") {
+			words = slices.Concat(words[:i], []string{head + "()", "{"}, words[i+1:])
+			break
+		}
 	}
-	s.batch = s.batch || slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-b") })
+	s.batch = s.batch || slices.ContainsFunc(words, isBatch)
+	closes, _, _ := strings.Cut(words[0], ">")
+	closes, _, _ = strings.Cut(closes, "<")
 	switch first := words[0]; {
-	case slices.Contains(closers, first):
+	case slices.Contains(closers, closes):
 		if n := len(s.blocks); n > 0 {
 			s.blocks = s.blocks[:n-1]
 			s.function = min(s.function, n-1)
 		}
 		return
-	case s.sets(words):
+	case first == "local": // not the variable outside of the function
+		return
 	case first == "function", strings.HasSuffix(first, "()"), len(words) > 1 && words[1] == "()":
+		s.functions[strings.TrimSuffix(words[min(1, len(words)-1)], "()")] = true
+		s.functions[strings.TrimSuffix(first, "()")] = true
 		i := slices.Index(words, "{")
 		if i < 0 {
 			s.function = len(s.blocks) + 1
@@ -284,17 +307,35 @@ func (s *tcScript) command(number int, words []string) {
 		return
 	case slices.Contains(openers, first):
 		s.blocks = append(s.blocks, number)
+		for _, w := range words[1:] {
+			if name, _, ok := strings.Cut(w, "="); ok && assignment().MatchString(w) {
+				s.forget(strings.TrimSuffix(name, "+"))
+			}
+		}
 	case slices.Contains(declarations, first):
 		words = words[1:]
 	}
+	s.sets(words)
 	s.assign(number, words)
 }
+
+// isPattern reports whether a word is a pattern of case: ...)
+func isPattern(word string) bool {
+	return strings.HasSuffix(word, ")") && !strings.HasSuffix(word, "()") && !assignment().MatchString(word)
+}
+
+// execLine matches a command of a unit of systemd.
+var execLine = pattern.Lazy(`^Exec(Start(?:Pre|Post)?|Stop(?:Post)?|Reload|Condition)=[-+!@:]*(.*)$`)
+
+// isBatch reports whether a word is the option -batch of tc, which can be abbreviated.
+func isBatch(word string) bool { return len(word) > 1 && strings.HasPrefix("-batch", word) }
 
 // assign handles assignments, and the command after them.
 func (s *tcScript) assign(number int, words []string) {
 	n := slices.IndexFunc(words, func(w string) bool { return !assignment().MatchString(w) })
 	if n >= 0 {
-		c := tcCommand{Line: routers.Line{Number: number, Words: words[n:]}, labels: s.labels}
+		line := routers.Line{Number: number, Words: words[n:]}
+		c := tcCommand{Line: line, labels: s.labels, changes: s.changes}
 		if len(s.blocks) > 0 {
 			c.block = s.blocks[0]
 		}
@@ -319,37 +360,60 @@ const (
 	forGood  = 2 // a function sets it, which may run later
 )
 
-// forget makes the value of a variable unknown.
-func (s *tcScript) forget(name string) {
-	delete(s.vars, name)
-	if s.unsure[name] = max(s.unsure[name], untilSet); s.function > 0 {
-		s.unsure[name] = forGood
+// forget makes the values of variables unknown.
+func (s *tcScript) forget(names ...string) {
+	for _, name := range names {
+		delete(s.vars, name)
+		if s.unsure[name] = max(s.unsure[name], untilSet); s.function > 0 {
+			s.unsure[name] = forGood
+		}
+		s.changes++
 	}
 }
 
 // sets handles commands that set variables to values which are not known.
-func (s *tcScript) sets(words []string) bool {
-	switch words[0] {
-	case ".", "source", "eval":
+func (s *tcScript) sets(words []string) {
+	for len(words) > 1 && (slices.Contains(openers, words[0]) && words[0] != "for" && words[0] != "select" ||
+		slices.Contains(leaders, words[0]) || assignment().MatchString(words[0])) {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return
+	}
+	rest := words[1:]
+	switch first := words[0]; {
+	case first == "." || first == "source" || first == "eval":
 		s.vars, s.sourced = map[string]string{}, true
-		return true
-	case "for":
-		s.forget(words[min(1, len(words)-1)])
-		return false
-	case "unset":
-		for _, name := range words[1:] {
+		s.changes++
+	case s.functions[first]:
+		s.changes++
+	case first == "shift", first == "set" && slices.Contains(rest, "--"):
+		for n := range 10 {
+			s.forget(strconv.Itoa(n))
+		}
+	case first == "for", first == "select":
+		s.forget(rest[0:min(1, len(rest))]...)
+	case first == "unset" && len(s.blocks) == 0:
+		for _, name := range rest {
 			delete(s.vars, name)
 		}
-		return true
-	case "read", "let", "printf", "((", "getopts", "mapfile":
-		for _, w := range words[1:] {
+	case first == "printf":
+		if len(rest) > 1 && rest[0] == "-v" {
+			s.forget(rest[1])
+		}
+	case first == "read":
+		for i, w := range rest {
+			if !strings.HasPrefix(w, "-") && (i == 0 || !readOption().MatchString(rest[i-1])) {
+				s.forget(name().FindString(w))
+			}
+		}
+	case slices.Contains([]string{"unset", "let", "getopts", "mapfile", "readarray"}, first),
+		strings.HasPrefix(first, "(("):
+		for _, w := range words {
 			s.forget(name().FindString(w))
 		}
-		return true
 	}
-	if strings.HasPrefix(words[0], "((") {
-		s.forget(name().FindString(words[0]))
-		return true
-	}
-	return false
 }
+
+// readOption matches an option of read with a value behind it.
+var readOption = pattern.Lazy(`^-[a-zA-Z]*[adinNptu]$`)
