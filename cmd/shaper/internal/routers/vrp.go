@@ -257,6 +257,7 @@ func (r *vrpReader) inside(l Line) bool {
 	switch {
 	case r.classifier != nil && (l.Has("if-match") || l.Has("undo", "if-match") || l.Indent > 0 && !l.Has("description")):
 		r.classifier.lines = append(r.classifier.lines, l)
+	case r.classifier != nil && l.Has("description"):
 	case r.list != nil && (l.Has("description") || l.Has("step") || l.Has("rule") && vrpRemark().MatchString(l.Text())):
 	case r.list != nil && (l.Has("rule") || l.Has("undo", "rule") || l.Indent > 0):
 		r.list.lines = append(r.list.lines, l)
