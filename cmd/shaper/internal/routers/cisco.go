@@ -124,12 +124,14 @@ func readCisco(src Source) (*ciscoConfig, error) {
 // withoutBanners empties the lines of banners, of which any text can be a part.
 func withoutBanners(text string) string {
 	lines := strings.Split(text, "\n")
+	missing := map[string]bool{} // delimiters that do not come any more
 	for i := 0; i < len(lines); i++ {
 		m := banner().FindStringSubmatch(lines[i])
-		if m == nil || strings.Contains(m[2], m[1]) {
+		if m == nil || strings.Contains(m[2], m[1]) || missing[m[1]] {
 			continue
 		}
 		n := slices.IndexFunc(lines[i+1:], func(l string) bool { return strings.Contains(l, m[1]) })
+		missing[m[1]] = n < 0
 		for range n + 1 {
 			i++
 			lines[i] = ""
@@ -140,7 +142,7 @@ func withoutBanners(text string) string {
 
 // banner matches the first line of a banner: its delimiter, and the text behind it.
 var banner = pattern.Lazy(
-	`^(?:\S+[#>] ?)?banner (?:motd|login|exec|incoming|slip-ppp|prompt-timeout|config-save) (\^C|[^\sA-Za-z0-9])(.*)$`)
+	`^(?:\S+[#>] ?)?banner (?:motd|login|exec|incoming|slip-ppp|prompt-timeout|config-save) (\^C|[^\sA-Za-z0-9\x80-\x{10FFFF}])(.*)$`)
 
 // ciscoReader is in at most one block.
 type ciscoReader struct {
@@ -160,13 +162,27 @@ func (r *ciscoReader) leave() {
 	r.policy, r.class, r.classMap, r.list, r.other = nil, nil, nil, nil, false
 }
 
-// enter begins a block. Behind a prompt, its lines may have a smaller depth than the first one.
+// enter begins a block.
 func (r *ciscoReader) enter(l Line) {
 	r.leave()
-	if r.indent = l.Indent; l.Prompt {
-		r.indent = 0
-	}
+	r.indent = l.Indent
 }
+
+// inside reports whether a line is in the block, by its indentation or prompt.
+func (r *ciscoReader) inside(l Line) bool {
+	if l.Prompt == "" {
+		return l.Indent > r.indent
+	}
+	return ciscoMode().MatchString(l.Prompt) && !ciscoStart().MatchString(l.Text())
+}
+
+var (
+	// ciscoMode matches the prompts of class maps, policy maps and access lists.
+	ciscoMode = pattern.Lazy(`\(config-\S*(?:cmap|pmap|nacl|acl)`)
+	// ciscoStart matches statements that leave such a mode.
+	ciscoStart = pattern.Lazy(
+		`(?i)^(?:int\w*|router|line|vlan|vrf|ip|ipv[46]|route-map|crypto|aaa|snmp-server|controller|do|control-plane|username|logging|ntp)(?: |$)`)
+)
 
 func (r *ciscoReader) read(l Line) {
 	if !l.Has("description") && !l.Has("remark") { // guides have comments behind statements
@@ -180,7 +196,7 @@ func (r *ciscoReader) read(l Line) {
 		return
 	case strings.HasPrefix(l.Words[0], "!"), ciscoNoise().MatchString(l.Text()): // the block goes on
 		return
-	case l.Has("hostname") && l.Indent == 0 && len(l.Words) == 2 && l.Words[1] != "dynamic":
+	case l.Has("hostname") && l.Indent == 0 && l.Prompt == "" && len(l.Words) == 2 && l.Words[1] != "dynamic":
 		if r.host != "" && r.host != l.Word(1) {
 			r.fail = cmp.Or(r.fail, fmt.Errorf(
 				"line %d: %s: another router begins, and %s is before it: give the configuration of one",
@@ -200,9 +216,9 @@ func (r *ciscoReader) read(l Line) {
 	if r.begins(l) {
 		return
 	}
-	inside := l.Indent > r.indent
+	inside := r.inside(l)
 	switch {
-	case r.other && inside:
+	case r.other && (inside || inInspect().MatchString(l.Text())):
 	case r.policy != nil && r.policyLine(l, inside):
 		return
 	case r.classMap != nil && (inside || l.Has("match") || l.Has("description")):
@@ -230,7 +246,7 @@ func (r *ciscoReader) read(l Line) {
 		r.cars = append(r.cars, &ciscoCAR{device: strings.Join(r.device.Words[1:], " "), line: l})
 	case ciscoLimit().MatchString(l.Text()):
 		r.in.Outside(l, outsideReason)
-	case !r.other && ciscoLost().MatchString(l.Text()):
+	case !r.other && r.lost(l):
 		r.in.Cannot(l, "it is in no policy map, class map or access list: is a line before it not understood?")
 	default:
 		r.in.Skip(l)
@@ -261,6 +277,9 @@ func (r *ciscoReader) continues(l Line) bool {
 // ciscoWrapped matches the rest of a statement.
 var ciscoWrapped = pattern.Lazy(`(?i)^(?:bc|be|pir|burst|peak-rate|peak-burst|percent|(?:conform|exceed|violate)\S*|af[1-4][1-3]|cs[0-7]|ef|\d+|eq|range|gt|lt|neq|log|established|dscp|precedence|host|any|ms|us|bytes|packets|[kmg]bps)(?: |$)`)
 
+// inInspect matches statements of policy maps and class maps of other types.
+var inInspect = pattern.Lazy(`(?i)^(?:class|match|inspect|drop|pass|set|description)(?: |$)`)
+
 // removes reports whether a line that begins with no removes a part that was read.
 func (r *ciscoReader) removes(l Line) bool {
 	name := l.Words[len(l.Words)-1]
@@ -285,8 +304,13 @@ func (r *ciscoReader) removes(l Line) bool {
 	})
 }
 
+// lost reports whether a line is of a block that was left because of a line before it.
+func (r *ciscoReader) lost(l Line) bool {
+	return (l.Indent == 0 || ciscoMode().MatchString(l.Prompt)) && ciscoLost().MatchString(l.Text())
+}
+
 // ciscoLost matches statements that are of policy maps, class maps and access lists only.
-var ciscoLost = pattern.Lazy(`(?i)^(?:set (?:dscp|cos|mpls|qos-group|ip dscp)|class \S+$|(?:permit|deny) (?:ip|tcp|udp|icmp)|trust (?:dscp|cos))\b`)
+var ciscoLost = pattern.Lazy(`(?i)^(?:set (?:dscp|cos|mpls experimental|ip dscp)|class \S+$|(?:permit|deny) (?:ip|tcp|udp|icmp)|trust (?:dscp|cos))\b`)
 
 // outsideReason is the reason for limits outside of policies.
 const outsideReason = "it limits or marks packets outside of a policy, and is not imported"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/form"
@@ -14,8 +15,9 @@ type ciscoList struct {
 	v6       bool
 	standard bool
 	frames   bool
-	numbers  []int  // of the lines
-	lines    []Line // beginning with permit or deny
+	numbers  map[int]int64 // of the entries, by line
+	last     int64         // the largest
+	lines    []Line        // beginning with permit or deny
 }
 
 // beginsList reads the first line of an access list, or a line of a numbered list.
@@ -45,6 +47,7 @@ func (r *ciscoReader) beginsList(l Line) bool {
 		list = &ciscoList{
 			v6:       ip == "ipv6",
 			frames:   ip == "mac",
+			numbers:  map[int]int64{},
 			standard: kind == "standard" || err == nil && (number < 100 || 1300 <= number && number < 2000),
 		}
 		r.lists[key] = list
@@ -95,11 +98,8 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 	if a.take("sequence") != "" {
 		n, numbered = a.number()
 	}
-	if i := len(c.numbers); !numbered {
-		n = 10
-		if i > 0 {
-			n += int64(c.numbers[i-1])
-		}
+	if !numbered {
+		n = c.last + 10
 	}
 	switch a.peek() {
 	case "remark", "statistics", "counter", "exit": // statistics and counter are of NX-OS and EOS
@@ -110,19 +110,18 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 			return false
 		}
 	}
-	at := slices.IndexFunc(c.numbers, func(other int) bool { return int64(other) > n })
-	if at < 0 {
-		at = len(c.lines)
-	}
-	c.numbers = slices.Insert(c.numbers, at, int(n))
-	c.lines = slices.Insert(c.lines, at, l.with(a.words))
+	c.lines = append(c.lines, l.with(a.words))
+	c.last = max(c.last, n)
+	c.numbers[l.Number] = n
 	return true
 }
 
 // match returns the conditions of the permitted packets.
 func (c *ciscoList) match() ([]Condition, error) {
-	for i := 1; i < len(c.numbers); i++ {
-		if c.numbers[i] == c.numbers[i-1] {
+	number := func(i int) int64 { return c.numbers[c.lines[i].Number] }
+	sort.SliceStable(c.lines, func(i, j int) bool { return number(i) < number(j) })
+	for i := 1; i < len(c.lines); i++ {
+		if number(i) == number(i-1) {
 			return nil, fmt.Errorf("line %d: %s: it has the number of the entry in line %d", c.lines[i].Number,
 				c.lines[i].Text(), c.lines[i-1].Number)
 		}

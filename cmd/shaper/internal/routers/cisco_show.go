@@ -331,7 +331,7 @@ func (r *showReader) queue(l Line, text string, words []string) {
 		words[i] = strings.TrimSuffix(words[i], ",")
 	}
 	if words[0] == "priority" { // it is printed twice, then with its level
-		r.class.lines = slices.DeleteFunc(r.class.lines, func(l Line) bool { return l.Has("priority") })
+		r.class.lines = slices.DeleteFunc(r.class.lines, func(l Line) bool { return l.is("priority") })
 	}
 	r.add(l, words...)
 	r.queued = true

@@ -45,14 +45,14 @@ type list struct {
 
 // listOf returns a list from its place, and the intersection and the union of two.
 func listOf[T comparable](
-	name string, at func(*dataplane.Match) *[]T, both func(a, b T) (T, bool), union func([]T) []T,
+	name string, at func(*dataplane.Match) *[]T, both func(a, b T) (T, bool), union func(a, b []T) []T,
 ) list {
 	return list{
 		name:  name,
 		len:   func(m *dataplane.Match) int { return len(*at(m)) },
 		equal: func(a, b *dataplane.Match) bool { return slices.Equal(*at(a), *at(b)) },
 		copy:  func(to, from *dataplane.Match) { *at(to) = *at(from) },
-		union: func(to, a, b *dataplane.Match) { *at(to) = union(slices.Concat(*at(a), *at(b))) },
+		union: func(to, a, b *dataplane.Match) { *at(to) = union(*at(a), *at(b)) },
 		both: func(to, a, b *dataplane.Match) {
 			var out []T
 			for _, x := range *at(a) {
@@ -83,13 +83,15 @@ var lists = sync.OnceValue(func() []list {
 		out = append(out, listOf(f.Name, f.List, func(a, b dataplane.Range) (dataplane.Range, bool) {
 			r := dataplane.Range{First: max(a.First, b.First), Last: min(a.Last, b.Last)}
 			return r, r.First <= r.Last
-		}, JoinRanges))
+		}, func(a, b []dataplane.Range) []dataplane.Range { return JoinRanges(slices.Concat(a, b)) }))
 	}
 	return out
 })
 
-func distinct(list []netip.Prefix) (out []netip.Prefix) {
-	for _, p := range list {
+// distinct returns the prefixes of a, and those of b that are not in a.
+func distinct(a, b []netip.Prefix) []netip.Prefix {
+	out := slices.Clone(a)
+	for _, p := range b {
 		if !slices.Contains(out, p) {
 			out = append(out, p)
 		}

@@ -75,7 +75,7 @@ var junosLimits = []struct {
 	{pattern.Lazy(`^class-of-service `), "schedulers and shaping rates of class-of-service are not imported", false},
 	{pattern.Lazy(`^firewall (?:family \S+ )?hierarchical-policer \S+`), "hierarchical-policer is not supported: premium packets take tokens of both its policers", false},
 	{pattern.Lazy(`^firewall (?:family \S+ )?(?:prefix-action|service-filter|simple-filter|atm-policer|load-balance-group) `), outsideReason, false},
-	{pattern.Lazy(`^groups \S+ (?:(?:logical-systems|tenants) \S+ )?(?:firewall|class-of-service) |^groups \S+ interfaces .*\b(?:policer|filter|shaping-rate)\b`), "groups are not expanded: paste what display inheritance shows", true},
+	{pattern.Lazy(`^groups \S+ (?:(?:logical-systems|tenants) \S+ )?(?:firewall|class-of-service) |^groups \S+ interfaces .*\b(?:policer|shaping-rate)\b`), "groups are not expanded: paste what display inheritance shows", true},
 	{pattern.Lazy(`^dynamic-profiles \S+ (?:.* )?(?:firewall|class-of-service) `), "dynamic profiles are not imported", false},
 	{pattern.Lazy(`^interfaces .*\b(?:shaping-rate|storm-control|ethernet-policer-profile|layer2-policer|input-hierarchical-policer|traffic-control-profile)\b`), outsideReason, false},
 	{pattern.Lazy(`^(?:forwarding-options|ethernet-switching-options|switch-options|bridge-domains|vlans) .*\b(?:storm-control|rate-limit|policer)`), outsideReason, false},

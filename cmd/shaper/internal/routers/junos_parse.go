@@ -104,7 +104,12 @@ func (r *junosReader) command(l Line) (is bool, err error) {
 	case "insert", "rename", "copy", "replace", "activate", "rollback":
 		return false, fmt.Errorf("line %d: %s changes the configuration before it: paste what show prints afterwards",
 			l.Number, l.Words[0])
-	case "commit", "run", "configure":
+	case "run":
+		if r.shown = nil; l.Word(1) == "show" {
+			words = words[1:]
+			r.shown = slices.DeleteFunc(words[:pipe(words)], func(w string) bool { return w == "configuration" })
+		}
+	case "commit", "configure":
 	default:
 		return depth >= 0, nil
 	}
@@ -294,7 +299,7 @@ func (r *junosReader) braces(line int, text string) error {
 const maxDepth = 64
 
 func (r *junosReader) word(line int, w string) error {
-	if len(r.path) == 0 {
+	if len(r.path) == 0 && !slices.Contains([]string{"firewall", "interfaces", "class-of-service", "policy-options"}, w) {
 		r.path = slices.Clone(r.shown)
 		r.start = len(r.path)
 	}

@@ -15,7 +15,7 @@ type Line struct {
 	Number int
 	Indent int      // blanks before the first word; a tab fills up to a multiple of 8
 	Words  []string // at least one
-	Prompt bool     // it was behind a prompt, which tells the indentation
+	Prompt string   // before it, which tells the indentation; or ""
 }
 
 // Text returns the words of the line.
@@ -86,9 +86,10 @@ func ReadLines(text string, p prompt) ([]Line, error) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
-		line, depth := p.cut(pager().ReplaceAllString(line, ""))
-		prompt := depth >= 0
-		if !prompt {
+		whole := pager().ReplaceAllString(strings.TrimRight(line, "\r\n"), "")
+		line, depth := p.cut(whole)
+		prompt := strings.TrimSpace(whole[:len(whole)-len(line)])
+		if depth < 0 {
 			depth = indent(line)
 		}
 		if words := strings.Fields(line); len(words) > 0 {

@@ -116,7 +116,7 @@ var vrpOutside = pattern.Lazy(`(?i)^(?:undo )?(?:` + strings.Join([]string{
 var vrpNoise = pattern.Lazy(`^(?:Info|Warning|Error): |^\w{3} +\d+ .*%%\d`)
 
 // vrpLost matches statements that are of classifiers, behaviors, policies and access lists only.
-var vrpLost = pattern.Lazy(`(?i)^(?:if-match|rule (?:\d+ )?(?:permit|deny)|classifier \S+ behavior|filter (?:deny|permit)|deny|permit)\b`)
+var vrpLost = pattern.Lazy(`(?i)^(?:if-match .*|rule (?:\d+ )?(?:permit|deny)(?: .*)?|classifier \S+ behavior .*|filter (?:deny|permit)|deny|permit)$`)
 
 // vrpUndo matches a statement that removes a part which a policy may use.
 var vrpUndo = pattern.Lazy(`(?i)^undo (?:traffic (?:classifier|behavior|policy)|qos (?:policy|car) \S|acl (?:number|name|ipv6|basic|advanced|\d)|rule|if-match)`)
@@ -128,6 +128,7 @@ type vrpReader struct {
 	classifier *vrpClassifier
 	list       *vrpList
 	member     bool // the view is a policy or a behavior
+	foreign    bool // the view is another one
 	fail       error
 }
 
@@ -158,12 +159,29 @@ func (r *vrpReader) read(l Line) {
 	case vrpOutside().MatchString(l.Text()):
 		r.in.Outside(l, outsideReason)
 		return
-	case r.view == nil && vrpLost().MatchString(l.Text()):
+	case r.lost(l):
 		r.in.Cannot(l, "it is in no classifier, behavior, policy or list: is a line before it not understood?")
 		return
 	}
 	r.in.Skip(l)
 }
+
+// lost reports whether a line is of a part that was left because of a line before it.
+func (r *vrpReader) lost(l Line) bool {
+	isLost := vrpLost().MatchString(l.Text())
+	r.foreign = vrpForeign().MatchString(l.Text()) || r.foreign && (l.Indent > 0 || isLost)
+	if r.view != nil || r.foreign || !isLost {
+		return false
+	}
+	return l.Prompt == "" && l.Indent == 0 || vrpMode().MatchString(l.Prompt)
+}
+
+var (
+	// vrpMode matches the prompts of classifiers, behaviors, policies and access lists.
+	vrpMode = pattern.Lazy(`-(?:classifier|behavior|trafficpolicy|qospolicy|acl\S*)-`)
+	// vrpForeign matches the heads of other views with such statements.
+	vrpForeign = pattern.Lazy(`(?i)^(?:route-policy|policy-based-route|role|cpu-defend|authentication-profile)\b`)
+)
 
 func (r *vrpReader) leave() {
 	r.view, r.classifier, r.list, r.member = nil, nil, nil, false
@@ -322,6 +340,7 @@ func (c *vrpConfig) policy(p *vrpView) {
 	d := c.draft(p.name, p.line)
 	d.Remark("If the router counts Ethernet headers, import with --length l2.")
 	var classes []*vrpClass
+	seen := map[string]*vrpClass{} // by classifier
 	last := int64(0)
 	for _, l := range p.lines {
 		class := &vrpClass{precedence: last} // without a precedence it follows the class before it
@@ -331,14 +350,15 @@ func (c *vrpConfig) policy(p *vrpView) {
 		}
 		if class.classifier != "" {
 			last = class.precedence
-			same := func(c *vrpClass) bool { return c.classifier == class.classifier }
-			if i := slices.IndexFunc(classes, same); i >= 0 {
-				d.Cannot(classes[i].line, "line %d replaces it: a classifier has one behavior", l.Number)
-				classes = slices.Delete(classes, i, i+1)
+			if old := seen[class.classifier]; old != nil {
+				d.Cannot(old.line, "line %d replaces it: a classifier has one behavior", l.Number)
+				old.classifier = ""
 			}
+			seen[class.classifier] = class
 			classes = append(classes, class)
 		}
 	}
+	classes = slices.DeleteFunc(classes, func(c *vrpClass) bool { return c.classifier == "" })
 	for _, l := range classes {
 		if l.classifier == defaultClass && c.classifiers[defaultClass] == nil {
 			l.precedence = math.MaxInt64 // wherever it is written

@@ -25,19 +25,21 @@ type vrpList struct {
 func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 	l := &vrpList{}
 	var names []string // acl number 3000 name x has two
-	named := false
+	named, explicit := false, false
 	refuse := func(word string) { r.in.Cannot(head, "%q is not understood", word) }
 	for !a.done() {
 		switch w := a.next(); strings.ToLower(w) {
 		case "ipv6":
 			l.v6 = true
-		case "number", "advanced", "advance":
+		case "number":
+		case "advanced", "advance":
+			explicit = true
 		case "mac", "link", "ucl", "arp", "user", "mpls", "interface", "user-defined", "wlan", "client", "user-group":
 			l.other = true
 		case "name":
 			names, named = append(names, a.next()), true
 		case "basic":
-			l.basic = true
+			l.basic, explicit = true, true
 		case "match-order":
 			if order := a.next(); order != "config" {
 				refuse("match-order " + order)
@@ -45,7 +47,7 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 		default:
 			n, err := strconv.Atoi(w)
 			l.basic = l.basic || err == nil && 2000 <= n && n < 3000
-			l.other = l.other || err == nil && (n < 2000 || n >= 4000)
+			l.other = l.other || err == nil && (n < 2000 || n >= 4000) && !explicit
 			if names != nil && !(named && err == nil) {
 				refuse(w)
 			}

@@ -45,6 +45,8 @@ func TestTCProblems(t *testing.T) {
 		{"R=10\nwhile read -r R; do :; done < x\ntc qdisc add dev eth0 root tbf rate ${R}mbit burst 10k limit 20000", 3, "is not known"},
 		{"R=10\nIFS=, read -r R B < x\ntc qdisc add dev eth0 root tbf rate ${R}mbit burst 10k limit 20000", 3, "is not known"},
 		{"R=10\nX=$((R++))\ntc qdisc add dev eth0 root tbf rate ${R}mbit burst 10k limit 20000", 3, "is not known"},
+		{"R=1000\n((R*=2))\ntc qdisc add dev eth0 root tbf rate ${R}kbit burst 10k limit 20000", 3, "is not known"},
+		{"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:1 htb rate $UNKNOWN\ntc class add dev eth0 parent 1:1 classid 1:10 htb rate 10mbit", 3, "parent 1:1 was refused"},
 		{"R=10\ncase $1 in fast) R=50 ;; esac\ntc qdisc add dev eth0 root tbf rate ${R}mbit burst 10k limit 20000", 3, "is not known"},
 		{"set -- $(cat x)\ntc qdisc add dev eth0 root tbf rate ${1:-5}mbit burst 10k limit 20000", 2, "is not known"},
 		{"setdev() { DEV=$1; }\nsetdev eth0\ntc qdisc replace dev $DEV root tbf rate 10mbit burst 10k limit 20000\nsetdev eth1\ntc qdisc replace dev $DEV root tbf rate 20mbit burst 10k limit 20000", 5, "another interface than in line 3"},

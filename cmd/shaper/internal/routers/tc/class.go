@@ -76,7 +76,11 @@ func (t *tcImport) class(d *tcDevice, c tcCommand, verb string, words routers.Li
 	i := slices.IndexFunc(d.classes, func(o *tcClass) bool { return o.id == k.id })
 	switch {
 	case err != nil:
+		d.refused = append(d.refused, k.id)
 		return err
+	case slices.Contains(d.refused, k.parent) && i < 0:
+		d.refused = append(d.refused, k.id)
+		return fmt.Errorf("its parent %s was refused", handleName(k.parent))
 	case verb == "delete":
 		child := func(o *tcClass) bool { return o.parent == k.id }
 		user := func(f *tcFilter) bool { return f.class == k.id && f.bound }

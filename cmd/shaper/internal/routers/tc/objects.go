@@ -81,7 +81,8 @@ type tcLength struct {
 type tcDevice struct {
 	name     string
 	line     int
-	changes  int // of variables before the first command
+	changes  int      // of variables in the name, before the first command
+	refused  []uint32 // classes that were not understood
 	qdiscs   []*tcQdisc
 	classes  []*tcClass
 	filters  []*tcFilter

@@ -221,7 +221,7 @@ func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, words routers.Li
 	i := slices.IndexFunc(d.qdiscs, same)
 	if i >= 0 && verb != "add" {
 		old := d.qdiscs[i]
-		fresh := verb == "replace" && (q.handle != 0 && q.handle != old.handle || q.handle == 0 && q.kind != old.kind)
+		fresh := verb == "replace" && q.handle != 0 && q.handle != old.handle || q.handle == 0 && q.kind != old.kind
 		switch {
 		case fresh:
 			d.destroy(old)

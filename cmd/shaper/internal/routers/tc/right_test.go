@@ -91,6 +91,15 @@ func TestTCRight(t *testing.T) {
 			"tc qdisc add dev eth0 handle ffff: ingress\ntc filter add dev eth0 parent ffff: protocol ip u32 match u32 0 0 action mirred egress redirect dev ifb0\ntc qdisc add dev ifb0 root tbf rate 1mbit burst 10k limit 20000\n", rate("1mbit"),
 		},
 		"a tunnel's burst": {"tc qdisc add dev tun0 root tbf rate 1mbit burst 1500 limit 20000\n", strings.Replace(rate("1mbit"), "length: l2", "length: l3", 1)},
+		"functions beside an unknown interface": {
+			"IF=$1\nlog() { echo \"$@\"; }\nstop() { tc qdisc del dev $IF root; }\nstop\ntc qdisc add dev $IF root handle 1: htb default 10\nlog x\nfor u in 1 2; do echo $u; done\nread -p \"go?\" ok\ntc class add dev $IF parent 1: classid 1:10 htb rate 10mbit\n",
+			one + "queues: {q: {rate: 10mbit, limit: 1000p, fair: false}}",
+		},
+		"a change to another kind": {
+			"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:10 htb rate 5mbit\ntc qdisc add dev eth0 parent 1:10 handle 10: pfifo limit 10\ntc qdisc change dev eth0 parent 1:10 bfifo limit 7000\n",
+			one + "queues: {q: {rate: 5mbit, limit: 7000, fair: false}}",
+		},
+		"a text in a file": {"cat <<-EOF > /tmp/bash.sh\n\ttc qdisc add dev eth9 root pfifo\n\tEOF\n" + tbf + "1mbit burst 10k limit 20000\n", rate("1mbit")},
 		"short prefixes":   {htb + filter + "u32 match ip dst 10/8 match ip src 0/0 flowid 1:20\n", to20("dst: 10.0.0.0/8")},
 		"another program's comment": {
 			"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:1 htb rate 10mbit\n# guarantee: 5mbit\ntc class add dev eth0 parent 1:1 classid 1:10 htb rate 2mbit ceil 10mbit\n",

@@ -15,7 +15,7 @@ type tcCommand struct {
 	routers.Line // Words have no quotes, and known variables are expanded
 	labels       tcLabels
 	block        int // line of the loop, condition or function around it; 0: none
-	changes      int // times that variables before it got values which are not known
+	changes      int // times that unknown variables in the name of its interface got other values
 }
 
 // tcLabels are the names of comments such as "# class: voice" above a command, without a blank line
@@ -25,18 +25,19 @@ type tcLabels struct{ class, queue, link, guarantee string }
 // tcScript reads a shell script. It knows comments, line continuations, quotes, several commands
 // in a line, assignments, and sums with whole numbers. Nothing else is evaluated.
 type tcScript struct {
-	vars      map[string]string
-	unsure    map[string]int // variables whose values are not known: untilSet or forGood
-	sourced   bool           // another file may set any variable
-	changes   int            // times that variables got values which are not known
-	functions map[string]bool
-	exported  bool // by shaper, so comments tell guarantees
-	labels    tcLabels
-	last      int   // number of the last line
-	batch     bool  // it has tc -batch
-	blocks    []int // lines of the open loops, conditions and functions
-	function  int   // number of blocks around the open function; 0: none is open
-	commands  []tcCommand
+	vars     map[string]string
+	unsure   map[string]int      // variables whose values are not known: untilSet or forGood
+	sourced  bool                // another file may set any variable
+	changes  map[string]int      // times that variables got values which are not known; "": all of them
+	setBy    map[string][]string // variables by the functions that set them
+	inside   string              // the open function
+	exported bool                // by shaper, so comments tell guarantees
+	labels   tcLabels
+	last     int   // number of the last line
+	batch    bool  // it has tc -batch
+	blocks   []int // lines of the open loops, conditions and functions
+	function int   // number of blocks around the open function; 0: none is open
+	commands []tcCommand
 }
 
 // shellPrompt is user@host:~$, [root@host ~]# or $.
@@ -47,7 +48,7 @@ var shellPrompt = pattern.Lazy(
 var hereDocument = pattern.Lazy(`^[^#]*[^<#]<<-?\s*\\?('[^']+'|"[^"]+"|[^\s'"<;&|]+)`)
 
 // forShell matches a command that runs the text behind it.
-var forShell = pattern.Lazy(`(?:^|[;&| ])(?:\S*/)?(?:sh|bash|dash|ash|ksh|zsh|ssh)\b`)
+var forShell = pattern.Lazy(`(?:^|[;&|] *|\b(?:sudo|exec|env) )(?:\S*/)?(?:sh|bash|dash|ash|ksh|zsh|ssh)(?:[ <]|$)`)
 
 // isComment reports whether a line ends with a comment, which is not continued.
 func isComment(line string) bool {
@@ -66,9 +67,10 @@ func readScript(text string) ([]tcCommand, error) {
 		return nil, err
 	}
 	s := &tcScript{
-		vars: map[string]string{}, unsure: map[string]int{}, functions: map[string]bool{},
-		exported: strings.Contains(text, "shaper export"),
+		vars: map[string]string{}, unsure: map[string]int{}, setBy: map[string][]string{},
+		changes: map[string]int{}, exported: strings.Contains(text, "shaper export"),
 	}
+	missing := map[string]bool{} // marks of here documents that do not come any more
 	for i := 0; i < len(lines); i++ {
 		first := lines[i]
 		parts := []string{first.Text()}
@@ -86,8 +88,11 @@ func readScript(text string) ([]tcCommand, error) {
 		s.line(first.Number, text)
 		// a text for a command, unless that is tc -batch
 		if m := hereDocument().FindStringSubmatch(text); m != nil && !s.batch {
-			mark := strings.Trim(m[1], `'"`)
-			end := slices.IndexFunc(lines[i:], func(l routers.Line) bool { return l.Text() == mark })
+			mark, end := strings.Trim(m[1], `'"`), -1
+			if !missing[mark] {
+				end = slices.IndexFunc(lines[i:], func(l routers.Line) bool { return l.Text() == mark })
+				missing[mark] = end < 0
+			}
 			for range max(end, 0) {
 				if i++; forShell().MatchString(text) && lines[i].Text() != mark {
 					s.blocks = append(s.blocks, first.Number) // it runs elsewhere, or with other variables
@@ -287,8 +292,10 @@ func (s *tcScript) command(number int, words []string) {
 	case first == "local": // not the variable outside of the function
 		return
 	case first == "function", strings.HasSuffix(first, "()"), len(words) > 1 && words[1] == "()":
-		s.functions[strings.TrimSuffix(words[min(1, len(words)-1)], "()")] = true
-		s.functions[strings.TrimSuffix(first, "()")] = true
+		s.inside = strings.TrimSuffix(first, "()")
+		if first == "function" && len(words) > 1 {
+			s.inside = strings.TrimSuffix(words[1], "()")
+		}
 		i := slices.Index(words, "{")
 		if i < 0 {
 			s.function = len(s.blocks) + 1
@@ -321,7 +328,8 @@ func (s *tcScript) command(number int, words []string) {
 
 // isPattern reports whether a word is a pattern of case: ...)
 func isPattern(word string) bool {
-	return strings.HasSuffix(word, ")") && !strings.HasSuffix(word, "()") && !assignment().MatchString(word)
+	return strings.HasSuffix(word, ")") && !strings.HasSuffix(word, "()") && !assignment().MatchString(word) &&
+		!strings.HasPrefix(word, "((") && !strings.ContainsAny(word, "$`")
 }
 
 // execLine matches a command of a unit of systemd.
@@ -335,7 +343,10 @@ func (s *tcScript) assign(number int, words []string) {
 	n := slices.IndexFunc(words, func(w string) bool { return !assignment().MatchString(w) })
 	if n >= 0 {
 		line := routers.Line{Number: number, Words: words[n:]}
-		c := tcCommand{Line: line, labels: s.labels, changes: s.changes}
+		c := tcCommand{Line: line, labels: s.labels}
+		if dev := slices.Index(line.Words, "dev"); dev >= 0 {
+			c.changes = s.changed(line.Word(dev + 1))
+		}
 		if len(s.blocks) > 0 {
 			c.block = s.blocks[0]
 		}
@@ -366,10 +377,22 @@ func (s *tcScript) forget(names ...string) {
 		delete(s.vars, name)
 		if s.unsure[name] = max(s.unsure[name], untilSet); s.function > 0 {
 			s.unsure[name] = forGood
+			s.setBy[s.inside] = append(s.setBy[s.inside], name)
 		}
-		s.changes++
+		s.changes[name]++
 	}
 }
+
+// changed returns how often the unknown variables of a text got other values.
+func (s *tcScript) changed(text string) (n int) {
+	for _, m := range unknown().FindAllStringSubmatch(text, -1) {
+		n += s.changes[m[1]] + s.changes[""]
+	}
+	return n
+}
+
+// unknown matches a variable whose value is not known, or a parameter of the script.
+var unknown = pattern.Lazy(`\$\{?(\w+)`)
 
 // sets handles commands that set variables to values which are not known.
 func (s *tcScript) sets(words []string) {
@@ -384,9 +407,11 @@ func (s *tcScript) sets(words []string) {
 	switch first := words[0]; {
 	case first == "." || first == "source" || first == "eval":
 		s.vars, s.sourced = map[string]string{}, true
-		s.changes++
-	case s.functions[first]:
-		s.changes++
+		s.changes[""]++
+	case s.setBy[first] != nil:
+		for _, name := range s.setBy[first] {
+			s.changes[name]++
+		}
 	case first == "shift", first == "set" && slices.Contains(rest, "--"):
 		for n := range 10 {
 			s.forget(strconv.Itoa(n))
