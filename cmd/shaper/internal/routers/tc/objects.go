@@ -143,7 +143,7 @@ func complete(s string, full []string) string {
 func (t *tcImport) command(c tcCommand) {
 	words := c.Words
 	namespace, batch := "", ""
-	isTC := path.Base(words[0]) == "tc" || strings.EqualFold(words[0], "$tc")
+	isTC := path.Base(words[0]) == "tc" || strings.EqualFold(words[0], "$tc") || foundTC().MatchString(words[0])
 	if isTC {
 		words = words[1:]
 		for len(words) > 0 && strings.HasPrefix(words[0], "-") {
@@ -210,6 +210,9 @@ func (t *tcImport) command(c tcCommand) {
 		d.cannot(c.Line, "%v", err)
 	}
 }
+
+// foundTC matches $(which tc) and the like, whose blanks are removed.
+var foundTC = pattern.Lazy("^(?:\\$\\(|`)(?:which|command-v|type-p)tc[)`]$")
 
 // otherLimits matches commands of a script, other than tc, that limit or classify packets.
 var otherLimits = pattern.Lazy(`^(?:\S*/)?(?:ip6?tables\S*|nft)\b.*(?:\blimit\b|\bhashlimit\b|\bconnlimit\b|-j CLASSIFY\b|-j (?:DSCP|TOS)\b|\b(?:priority|dscp) set\b)`)

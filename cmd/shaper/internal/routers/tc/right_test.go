@@ -100,6 +100,7 @@ func TestTCRight(t *testing.T) {
 			one + "queues: {q: {rate: 5mbit, limit: 7000, fair: false}}",
 		},
 		"a text in a file": {"cat <<-EOF > /tmp/bash.sh\n\ttc qdisc add dev eth9 root pfifo\n\tEOF\n" + tbf + "1mbit burst 10k limit 20000\n", rate("1mbit")},
+		"the path of tc":   {"TC=$(which tc)\n$TC qdisc add dev eth0 root tbf rate 9mbit burst 10k limit 9000\n`command -v tc` qdisc replace dev eth0 root tbf rate 1mbit burst 10k limit 20000\n", rate("1mbit")},
 		"short prefixes":   {htb + filter + "u32 match ip dst 10/8 match ip src 0/0 flowid 1:20\n", to20("dst: 10.0.0.0/8")},
 		"another program's comment": {
 			"tc qdisc add dev eth0 root handle 1: htb default 10\ntc class add dev eth0 parent 1: classid 1:1 htb rate 10mbit\n# guarantee: 5mbit\ntc class add dev eth0 parent 1:1 classid 1:10 htb rate 2mbit ceil 10mbit\n",
