@@ -41,7 +41,7 @@ func (r addressRange) contains(o addressRange) bool {
 // parseRange reads a range of addresses.
 func parseRange(s string) (r addressRange, err error) {
 	first, last, _ := strings.Cut(s, "-")
-	if r.first, err = plainAddress(first); err != nil {
+	if r.first, err = plainAddress(first); err != nil || last == "" {
 		return r, notRange(s)
 	}
 	if !strings.ContainsAny(last, ".:") {

@@ -48,6 +48,7 @@ func TestRangeErrors(t *testing.T) {
 		"192.0.2.20-192.0.1.30":         `range "192.0.2.20-192.0.1.30" ends before it begins`,
 		"192.0.2.1-256":                 notRange("192.0.2.1-256"),
 		"192.0.2.1-":                    notRange("192.0.2.1-"),
+		"2001:db8:1::-":                 notRange("2001:db8:1::-"),
 		"-":                             notRange("-"),
 		"192.0.2.1 -":                   notRange("192.0.2.1-"),
 		"192.0.2.1-5-9":                 notRange("192.0.2.1-5-9"),
