@@ -105,7 +105,8 @@ func addressRange(from, to string) (b block, err error) {
 	if b.last, err = netip.ParseAddr(to); err != nil {
 		parts := strings.Split(strings.ReplaceAll(from, ":", "."), ".")
 		head := strings.TrimSuffix(from, parts[len(parts)-1])
-		if strings.Contains(from, ":") && strings.Contains(from, ".") || strings.ContainsAny(to, ".:") || to == "" {
+		mixed := strings.Contains(from, ":") && strings.Contains(from, ".")
+		if mixed || strings.ContainsAny(to, ".:") || to == "" {
 			return b, fmt.Errorf("%q is not the end of a range", to)
 		}
 		if b.last, err = netip.ParseAddr(head + to); err != nil {
