@@ -162,24 +162,27 @@ func parseBuckets(o *options) func() state {
 		switch o.kind {
 		case "srtcm":
 			b.c, b.e = o.bucket("cir", "cbs"), o.bucket("cir", "ebs")
-			if b.c.size.Sign() == 0 && b.e.size.Sign() == 0 {
-				o.fail("both bursts zero (RFC 2697 §2)")
+			if b.c.size.Sign() == 0 && b.e.size.Sign() == 0 || b.c.rate.Sign() == 0 {
+				o.fail("both bursts zero, or the rate (RFC 2697 §2)")
 			}
 		case "trtcm":
 			b.c, b.p = o.bucket("cir", "cbs"), o.bucket("pir", "pbs")
 			if b.p.rate.Cmp(b.c.rate) < 0 {
 				o.fail("pir below cir (RFC 2698 §2)")
 			}
-			if b.c.size.Sign() == 0 || b.p.size.Sign() == 0 {
-				o.fail("a burst of zero (RFC 2698 §2)")
+			if b.c.size.Sign() == 0 || b.p.size.Sign() == 0 || b.c.rate.Sign() == 0 {
+				o.fail("a burst or rate of zero (RFC 2698 §2)")
 			}
 		case "trtcm4115":
 			b.c, b.e = o.bucket("cir", "cbs"), o.bucket("eir", "ebs")
+			if b.c.size.Sign() == 0 && b.e.size.Sign() == 0 {
+				o.fail("both bursts zero")
+			}
 			b.coupling = o.choice("coupling", "false", "true") == "true"
 		default:
 			b.c = o.bucket("rate", "burst")
-			if b.c.size.Sign() == 0 {
-				o.fail("a burst of zero")
+			if b.c.size.Sign() == 0 || b.c.rate.Sign() == 0 {
+				o.fail("a burst or rate of zero")
 			}
 		}
 		return b
