@@ -208,8 +208,12 @@ func (a *attempt) sendSignal() {
 	case <-time.After(a.f.after):
 	}
 	if a.f.all {
+		beside := 0 // its guard would start again, and be taken for one that the victim left
+		if a.beside != nil {
+			beside = a.beside.cmd.Process.Pid
+		}
 		for _, m := range a.w.members() {
-			if m.pid != a.victim.cmd.Process.Pid && strings.Contains(m.command, " guard ") {
+			if m.pid != a.victim.cmd.Process.Pid && m.parent != beside && strings.Contains(m.command, " guard ") {
 				_ = syscall.Kill(m.pid, syscall.SIGKILL)
 			}
 		}
