@@ -55,6 +55,14 @@ type ciscoQueue struct {
 
 func (q *ciscoQueue) onLink() bool { return q.kind != "" || q.priority >= 0 }
 
+// unshared returns an error if the class has a share or priority.
+func (q *ciscoQueue) unshared() error {
+	if !q.onLink() {
+		return nil
+	}
+	return fmt.Errorf("the class has a share or priority already, in line %d: a queue of a policy has one", q.line.Number)
+}
+
 // ciscoStatements are the statements of a class of a policy map.
 var ciscoStatements = &Reader[*ciscoParts]{Kinds: &ciscoKinds, Statements: []Statement[*ciscoParts]{
 	{Form: "police [rate | cir] <rate:cir> [<burst:bc> [<burst:be>]]" +
@@ -150,8 +158,8 @@ func (p *ciscoParts) readBandwidth(l Line, v form.Values) error {
 		return errors.New("its share is not understood")
 	}
 	q := p.queue
-	if q.onLink() {
-		return fmt.Errorf("the class has a share or priority already, in line %d: a queue of a policy has one", q.line.Number)
+	if err := q.unshared(); err != nil {
+		return err
 	}
 	if unit, ok := v.Get("unit").(string); ok {
 		n *= rateUnits[unit] / 1000
@@ -177,8 +185,8 @@ func (p *ciscoParts) readPriority(l Line, v form.Values) error {
 	if level < 1 || level > 7 {
 		return errors.New("its level is not understood")
 	}
-	if p.queue.onLink() {
-		return fmt.Errorf("the class has a share or priority already, in line %d: a queue of a policy has one", p.queue.line.Number)
+	if err := p.queue.unshared(); err != nil {
+		return err
 	}
 	p.queue.line, p.queue.priority = l, int(level)-1
 	return nil

@@ -150,8 +150,7 @@ func (r *showReader) read(l Line) {
 		r.in.Skip(l)
 	case l.Has("class-map:"), l.Has("service-policy") && strings.Contains(text, ":"):
 		r.class = nil // the lines that follow belong to no class
-		r.in.Problems = append(r.in.Problems,
-			Problem{Line: l.Number, Text: l.Text(), Reason: "it is not understood"})
+		r.in.Cannot(l, "it is not understood")
 	case showDevice().MatchString(text):
 		r.addShown()
 		r.device, r.stack, r.class = text, nil, nil

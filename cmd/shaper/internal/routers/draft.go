@@ -136,15 +136,15 @@ func (d *Draft) Render(title, customers string) (*policywriter.Text, error) {
 	return policywriter.Write(&p, policywriter.Options{Comments: comments, Head: head, Customers: customers})
 }
 
-// ethernetHeader is the length of an Ethernet header without VLAN tags, bytes.
-const ethernetHeader = 14
+// EthernetHeader is the length of an Ethernet header without VLAN tags, bytes.
+const EthernetHeader = 14
 
 // CountAs sets what the policy counts of packets. Conditions on their length, which counts the same, are
 // converted.
 func (d *Draft) CountAs(base dataplane.LengthBase) error {
 	was := d.Policy.Length
 	d.Policy.Length = dataplane.LengthRule{Base: base}
-	headers := map[dataplane.LengthBase]int64{dataplane.L3: 0, dataplane.L2: ethernetHeader}
+	headers := map[dataplane.LengthBase]int64{dataplane.L3: 0, dataplane.L2: EthernetHeader}
 	from, known := headers[was.Base]
 	to, ok := headers[base]
 	for _, c := range d.Classes {

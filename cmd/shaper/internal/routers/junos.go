@@ -45,8 +45,9 @@ type junosFilter struct {
 type junosTerm struct {
 	name       string
 	line       Line
-	from, then []Line // without the words before them
-	unknown    bool   // it has another part
+	from, then []Line     // without the words before them
+	unknown    bool       // it has another part
+	read       *junosThen // the actions; nil: not read yet
 }
 
 // Import reads filters, and policers that no filter uses.
@@ -241,17 +242,14 @@ func (f *junosFilter) add(l Line, a *args) {
 
 // policerOf returns the policer of a term, or nil.
 func (c *junosConfig) policerOf(t *junosTerm) *junosPolicer {
-	then, _ := t.actions()
-	return c.byName[then.policer]
+	return c.byName[t.actions().policer]
 }
 
 // acts reports whether the filter does more than pass, drop and count packets.
 func (f *junosFilter) acts() bool {
 	return len(f.unknown) > 0 || slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
-		return t.unknown || slices.ContainsFunc(t.then, func(l Line) bool {
-			then := &junosThen{}
-			return junosActions.ReadEach(then, l) != nil || then.policer != "" || then.mark != nil
-		})
+		then := t.actions()
+		return t.unknown || len(then.problems) > 0 || then.policer != "" || then.mark != nil
 	})
 }
 
@@ -442,12 +440,11 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 			}
 			when = append(when, m...)
 		}
-		then, _ := first.actions()
 		switch {
 		case fail != nil:
 		case first.unknown:
 			fail = errors.New("a part of the term is not understood")
-		case then.next:
+		case first.actions().next:
 			fail = errors.New("next term: a packet belongs to one class, and the later terms would have to be part of this one")
 		}
 		if fail != nil {
@@ -482,6 +479,8 @@ type junosThen struct {
 	end     Line
 	mark    *treatment
 	next    bool // the next terms see the packets, too
+
+	problems []Problem
 }
 
 // junosActions are the actions of a term.
@@ -518,22 +517,25 @@ func (t *junosThen) meter(l Line, v form.Values) error {
 	return nil
 }
 
-// actions reads the actions of a term.
-func (t *junosTerm) actions() (then *junosThen, problems []Problem) {
-	then = &junosThen{}
+// actions returns the actions of a term, which it reads once.
+func (t *junosTerm) actions() *junosThen {
+	if t.read != nil {
+		return t.read
+	}
+	t.read = &junosThen{}
 	for _, l := range t.then {
-		if err := junosActions.ReadEach(then, l); err != nil {
-			problems = append(problems, l.Problem("%v", err))
+		if err := junosActions.ReadEach(t.read, l); err != nil {
+			t.read.problems = append(t.read.problems, l.Problem("%v", err))
 		}
 	}
-	return then, problems
+	return t.read
 }
 
 // class returns the class of a term, with its actions.
 func (c *junosConfig) class(d *Draft, term *junosTerm, users map[*junosPolicer]int) *dataplane.Class {
 	class := d.NewClass(term.name, term.line, "term %s", term.name)
-	t, problems := term.actions()
-	d.Problems = append(d.Problems, problems...)
+	t := term.actions()
+	d.Problems = append(d.Problems, t.problems...)
 	p := c.byName[t.policer]
 	drops := t.ends == "discard" || t.ends == "reject"
 	switch {

@@ -93,16 +93,16 @@ func (x *tcExport) setLength(r dataplane.LengthRule) {
 	case noHeader:
 		x.Cannot("length %v: packets of %s have no Ethernet header: write l3", r.Base, x.device)
 	case r.Base == dataplane.L3:
-		l.stab -= ethernetHeader
+		l.stab -= routers.EthernetHeader
 		x.Note("length l3: stab overhead %d makes tc count IP packets; it supposes an Ethernet interface",
 			l.stab)
 	case r.Base == dataplane.L1 && r != (dataplane.LengthRule{Base: dataplane.L1}):
 		x.Cannot("length l1 with overhead or mpu")
 	case r.Base == dataplane.L1:
 		l.overhead, l.mpu = 24, 84 // max(60, frame) + 24
-	case r.Overhead <= -ethernetHeader:
+	case r.Overhead <= -routers.EthernetHeader:
 		x.Cannot("length l2 with overhead %d: write l3 with overhead %d", r.Overhead,
-			r.Overhead+ethernetHeader)
+			r.Overhead+routers.EthernetHeader)
 	}
 	if l.overhead >= 1<<16 || l.mpu >= 1<<16 {
 		x.Cannot("overhead and mpu above 65535")

@@ -116,7 +116,7 @@ type totalRange struct{ First, Last int64 }
 func (x *tcExport) totals(ranges []dataplane.Range) (out []totalRange) {
 	shift := int64(x.rule.Overhead)
 	if x.rule.Base == dataplane.L2 {
-		shift += ethernetHeader
+		shift += routers.EthernetHeader
 	}
 	for _, r := range ranges {
 		t := totalRange{int64(r.First) - shift, int64(r.Last) - shift}

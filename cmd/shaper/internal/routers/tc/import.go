@@ -222,7 +222,7 @@ func (b *tcBuilder) checkQdiscs() {
 // longest returns the length of the longest packets of the interface, bytes.
 func (b *tcBuilder) longest() int64 {
 	if baseOf(b.device.name) == dataplane.L3 {
-		return fullFrame - ethernetHeader
+		return fullFrame - routers.EthernetHeader
 	}
 	return fullFrame
 }
@@ -248,8 +248,8 @@ func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
 	switch {
 	case l.network:
 		rule = dataplane.LengthRule{Base: dataplane.L3, Overhead: l.overhead, MPU: l.mpu}
-	case b.base == dataplane.L2 && l.stab <= -ethernetHeader:
-		rule.Base, rule.Overhead = dataplane.L3, rule.Overhead+ethernetHeader
+	case b.base == dataplane.L2 && l.stab <= -routers.EthernetHeader:
+		rule.Base, rule.Overhead = dataplane.L3, rule.Overhead+routers.EthernetHeader
 	}
 	if limit := 1 << 15; rule.Overhead > limit || rule.MPU > limit {
 		b.Cannot(line, "overhead and mpu above %d bytes cannot be expressed", limit)
@@ -260,8 +260,6 @@ func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
 	}
 	b.counted, b.ruleSet = rule, true
 }
-
-const ethernetHeader = 14 // bytes
 
 // frameLength converts the total length that a rule compares to the metered length.
 func (b *tcBuilder) frameLength(r *tcRule) {
@@ -274,9 +272,9 @@ func (b *tcBuilder) frameLength(r *tcRule) {
 		return
 	}
 	if b.counted.Base == dataplane.L2 {
-		shift += ethernetHeader
+		shift += routers.EthernetHeader
 		b.Note(r.lines[0], "the total length of the packet is compared as that of the frame, %d bytes more without VLAN tags",
-			ethernetHeader)
+			routers.EthernetHeader)
 	}
 	metered := func(total int64) int64 { return max(total+shift, int64(b.counted.MPU), 0) }
 	for _, t := range r.total {
