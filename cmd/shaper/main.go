@@ -138,6 +138,9 @@ color.`,
 		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
 		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
+	for _, t := range topics {
+		root.AddCommand(newTopic(t))
+	}
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultHelpCmd()
@@ -150,21 +153,28 @@ color.`,
 // newHelp replaces cobra's help command, which does not fail for an unknown command.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [command]",
-		Short: "Help about any command",
+		Use:   "help [command | topic [section]]",
+		Short: "Help about any command or topic",
 		ValidArgsFunction: func(
 			_ *cobra.Command, args []string, _ string,
 		) (names []string, _ cobra.ShellCompDirective) {
 			if cmd, rest, err := root.Find(args); err == nil && len(rest) == 0 {
 				for _, sub := range cmd.Commands() {
-					if sub.IsAvailableCommand() {
+					if sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
 						names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
 					}
 				}
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(help *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				if t, ok := findTopic(args[0]); ok {
+					text, err := t.text(strings.Join(args[1:], " "))
+					fmt.Fprint(help.OutOrStdout(), text)
+					return err
+				}
+			}
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
 				return cli.Usagef("no help for %q: see shaper --help", strings.Join(args, " "))

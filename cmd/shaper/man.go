@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/manual"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/docs"
 )
 
 // newMan returns the command that writes man pages, for make man.
@@ -18,7 +20,7 @@ func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Hidden: true,
-		Short:  "Write a man page for each command to a directory",
+		Short:  "Write all man pages to a directory",
 		Args:   cli.OneArg("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
@@ -31,6 +33,11 @@ func newMan() *cobra.Command {
 						0o644)
 				}
 			})
+			for _, page := range referencePages() {
+				if err == nil {
+					err = os.WriteFile(filepath.Join(args[0], page.name+".5"), []byte(page.text), 0o644)
+				}
+			}
 			return err
 		},
 	}
@@ -49,16 +56,15 @@ func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Command
 // manPage returns the page of a command in the format of man(7).
 func manPage(cmd *cobra.Command) string {
 	var m manWriter
-	m.printf(".TH %s 1 \"\" %q %q\n", strings.ToUpper(roff(pageName(cmd))), "shaper "+version(),
-		"Shaper manual")
+	m.title(pageName(cmd), 1)
 	m.section("NAME")
-	m.printf("%s \\- %s\n", roff(pageName(cmd)), roff(strings.ToLower(cmd.Short[:1])+cmd.Short[1:]))
+	m.printf("%s \\- %s\n", manual.Escape(pageName(cmd)), manual.Escape(strings.ToLower(cmd.Short[:1])+cmd.Short[1:]))
 	m.section("SYNOPSIS")
 	if use := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()); cmd.HasParent() &&
 		!cmd.HasAvailableSubCommands() {
-		m.printf(".B %s\n%s\n", roff(cmd.CommandPath()), roff(strings.TrimSpace(use)))
+		m.printf(".B %s\n%s\n", manual.Escape(cmd.CommandPath()), manual.Escape(strings.TrimSpace(use)))
 	} else {
-		m.printf(".B %s\n.I command\n[flags]\n", roff(cmd.CommandPath()))
+		m.printf(".B %s\n.I command\n[flags]\n", manual.Escape(cmd.CommandPath()))
 	}
 	m.section("DESCRIPTION")
 	long := cmd.Long
@@ -69,13 +75,13 @@ func manPage(cmd *cobra.Command) string {
 	m.commands(cmd)
 	m.flags("OPTIONS", cmd.LocalFlags())
 	if cmd.HasAvailableInheritedFlags() {
-		m.flags("OPTIONS OF ALL COMMANDS OF "+strings.ToUpper(roff(cmd.Parent().CommandPath())),
+		m.flags("OPTIONS OF ALL COMMANDS OF "+strings.ToUpper(manual.Escape(cmd.Parent().CommandPath())),
 			cmd.InheritedFlags())
 	}
 	m.section("EXIT STATUS")
 	for line := range strings.Lines(exitStatusOf(cmd)) {
 		code, meaning, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		m.printf(".TP\n.B %s\n%s\n", code, roff(meaning))
+		m.printf(".TP\n.B %s\n%s\n", code, manual.Escape(meaning))
 	}
 	if cmd.Example != "" {
 		m.section("EXAMPLES")
@@ -86,10 +92,39 @@ func manPage(cmd *cobra.Command) string {
 	return m.String()
 }
 
+// referencePage is a page of section 5 of the manual, in the format of man(7).
+type referencePage struct{ name, text string }
+
+// referencePages returns the pages of the policy language and of the file of customers.
+func referencePages() []referencePage {
+	return []referencePage{
+		newReferencePage("shaper-policy", "policy language of shaper", "shaper-customers", docs.Policy, docs.Queues),
+		newReferencePage("shaper-customers", "customers in a policy of shaper", "shaper-policy", docs.Customers),
+	}
+}
+
+func newReferencePage(name, short, see string, pages ...string) referencePage {
+	var m manWriter
+	m.title(name, 5)
+	m.section("NAME")
+	m.printf("%s \\- %s\n", manual.Escape(name), short)
+	for _, page := range pages {
+		m.WriteString(manual.Parse(page).Man())
+	}
+	m.section("SEE ALSO")
+	m.printf(".BR shaper (1),\n.BR shaper\\-check (1),\n.BR %s (5)\n", manual.Escape(see))
+	return referencePage{name, m.String()}
+}
+
 // manWriter collects the text of a page.
 type manWriter struct{ strings.Builder }
 
 func (m *manWriter) printf(format string, args ...any) { fmt.Fprintf(m, format, args...) }
+
+func (m *manWriter) title(name string, section int) {
+	m.printf(".TH %s %d \"\" %q %q\n", strings.ToUpper(manual.Escape(name)), section, "shaper "+version(),
+		"Shaper manual")
+}
 
 func (m *manWriter) section(name string) { m.printf(".SH %s\n", name) }
 
@@ -104,13 +139,15 @@ func (m *manWriter) text(text string) {
 		if aligned().MatchString(paragraph) {
 			m.verbatim(paragraph)
 		} else {
-			m.printf("%s\n", roff(paragraph))
+			m.printf("%s\n", manual.Escape(paragraph))
 		}
 	}
 }
 
 // verbatim writes lines unchanged.
-func (m *manWriter) verbatim(text string) { m.printf(".nf\n%s\n.fi\n", roff(strings.Trim(text, "\n"))) }
+func (m *manWriter) verbatim(text string) {
+	m.printf(".nf\n%s\n.fi\n", manual.Escape(strings.Trim(text, "\n")))
+}
 
 // commands lists the subcommands, in their groups.
 func (m *manWriter) commands(cmd *cobra.Command) {
@@ -120,11 +157,11 @@ func (m *manWriter) commands(cmd *cobra.Command) {
 	m.section("COMMANDS")
 	for _, group := range append(cmd.Groups(), &cobra.Group{Title: "Other:"}) {
 		if len(cmd.Groups()) > 0 {
-			m.printf(".SS %s\n", roff(strings.TrimSuffix(group.Title, ":")))
+			m.printf(".SS %s\n", manual.Escape(strings.TrimSuffix(group.Title, ":")))
 		}
 		for _, sub := range cmd.Commands() {
 			if sub.GroupID == group.ID && sub.IsAvailableCommand() {
-				m.printf(".TP\n.B %s\n%s\n", roff(sub.Name()), roff(sub.Short))
+				m.printf(".TP\n.B %s\n%s\n", manual.Escape(sub.Name()), manual.Escape(sub.Short))
 			}
 		}
 	}
@@ -139,15 +176,15 @@ func (m *manWriter) flags(heading string, flags *pflag.FlagSet) {
 	flags.VisitAll(func(flag *pflag.Flag) {
 		m.printf(".TP\n")
 		if flag.Shorthand != "" {
-			m.printf("\\fB%s\\fR, ", roff("-"+flag.Shorthand))
+			m.printf("\\fB%s\\fR, ", manual.Escape("-"+flag.Shorthand))
 		}
-		m.printf("\\fB%s\\fR", roff("--"+flag.Name))
+		m.printf("\\fB%s\\fR", manual.Escape("--"+flag.Name))
 		if flag.NoOptDefVal == "" {
-			m.printf(" \\fI%s\\fR", roff(flag.Value.Type()))
+			m.printf(" \\fI%s\\fR", manual.Escape(flag.Value.Type()))
 		}
-		m.printf("\n%s", roff(flag.Usage))
+		m.printf("\n%s", manual.Escape(flag.Usage))
 		if d := flag.DefValue; flag.NoOptDefVal == "" && d != "" && d != "0" {
-			m.printf(" (default %s)", roff(d))
+			m.printf(" (default %s)", manual.Escape(d))
 		}
 		m.printf("\n")
 	})
@@ -169,17 +206,6 @@ func (m *manWriter) seeAlso(cmd *cobra.Command) {
 		if i == len(pages)-1 {
 			comma = ""
 		}
-		m.printf(".BR %s (1)%s\n", roff(page), comma)
+		m.printf(".BR %s (1)%s\n", manual.Escape(page), comma)
 	}
-}
-
-// roff escapes text: backslashes, hyphens and other characters that roff replaces by
-// typographic ones, and dots and quotes at the beginning of a line.
-func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'", "^", `\(ha`, "~",
-		`\(ti`).Replace(text)
-	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
-		text = `\&` + text
-	}
-	return text
 }

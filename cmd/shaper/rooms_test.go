@@ -114,9 +114,11 @@ remote: changes say cli live control stats detach process reload
 serve: dataplane kernel watch policyfile say cli changes live control metrics stats detach process
 
 # command
+docs:
+manual: | tests:
 shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output
 	changes policyfile say lint cli check diff policywriter routers tc libreqos decisions episodes explain annotate report
-	summary compare advise simulate budgets live control stats process detach reload remote serve | tests: queue kernel tap
+	summary compare advise simulate budgets live control stats process detach reload remote serve docs manual | tests: queue kernel tap
 	storetest nettest oracle chrome
 
 # support
