@@ -10,7 +10,7 @@ import (
 )
 
 const page = "# Title\n\n[README](README.md) · [OTHER](OTHER.md)\n\nOne `code` and a [link](#a) in\ntwo lines.\n" +
-	"![picture](p.png)\n\n" +
+	"\n![picture](p.png)\n\n" +
 	"## First part\n\n| key | value |\n|---|---|\n| `a\\|b` | [one](x.md) `c|d` |\n| a very long term that has no room | two |\n\n" +
 	"- item\n  continued\n- **bold** item\n1. number\n\n```console\n$ echo -n '.a'\n.a\n```\n\n" +
 	"### Below\n\n| x | y | z |\n|---|---|---|\n| 1 | 2 | 3 |\n\n## Last\n\nEnd.\n"
@@ -22,9 +22,9 @@ func TestText(t *testing.T) {
 
 FIRST PART
 
-  a|b     one c|d
+  a|b  one c|d
   a very long term that has no room
-          two
+       two
 
   - item continued
   - bold item
