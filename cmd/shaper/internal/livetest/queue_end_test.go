@@ -124,7 +124,7 @@ func TestLiveQueueLargePacket(t *testing.T) {
 
 // TestQuietQueueOverflow checks that the backlog of HTB stays within the queue's limit during a
 // long overload. If the machine stalls, HTB falls behind and the backlog is larger, within the
-// bound of docs/OPERATING.md.
+// bound of docs/PACING.md.
 func TestQuietQueueOverflow(t *testing.T) {
 	nettest.Quiet(t)
 	t.Parallel()
