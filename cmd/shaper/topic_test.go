@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/docs"
 )
 
-// TestKeyTable checks that the table of keys in POLICY.md has exactly the keys that the program accepts. Errors
-// about an unknown key list them.
+// TestKeyTable checks that the table of keys in POLICY.md has exactly the keys that the program accepts.
+// Errors about an unknown key list them.
 func TestKeyTable(t *testing.T) {
 	t.Parallel()
 	table := map[string]string{}

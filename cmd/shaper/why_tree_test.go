@@ -114,7 +114,7 @@ func TestWhyHeld(t *testing.T) {
 	}
 }
 
-// rated is the rate of a node, as the rules in docs/POLICY.md define it.
+// rated is the rate of a node, as the rules in docs/EXACT.md define it.
 type rated struct {
 	perByte *big.Rat // ns; nil for none
 	above   int64    // number of links above
