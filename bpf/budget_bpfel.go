@@ -4,7 +4,6 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -89,7 +88,7 @@ const (
 
 // LoadBudget returns the embedded CollectionSpec for Budget.
 func LoadBudget() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_BudgetBytes)
+	reader := decompress(_BudgetBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Budget: %w", err)
@@ -302,5 +301,5 @@ func _BudgetClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed budget_bpfel.o
+//go:embed budget_bpfel.o.gz
 var _BudgetBytes []byte

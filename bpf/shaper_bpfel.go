@@ -4,7 +4,6 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -408,7 +407,7 @@ const (
 
 // LoadShaper returns the embedded CollectionSpec for Shaper.
 func LoadShaper() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_ShaperBytes)
+	reader := decompress(_ShaperBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Shaper: %w", err)
@@ -597,5 +596,5 @@ func _ShaperClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed shaper_bpfel.o
+//go:embed shaper_bpfel.o.gz
 var _ShaperBytes []byte

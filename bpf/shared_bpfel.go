@@ -4,7 +4,6 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -54,7 +53,7 @@ const (
 
 // LoadShared returns the embedded CollectionSpec for Shared.
 func LoadShared() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_SharedBytes)
+	reader := decompress(_SharedBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Shared: %w", err)
@@ -257,5 +256,5 @@ func _SharedClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed shared_bpfel.o
+//go:embed shared_bpfel.o.gz
 var _SharedBytes []byte

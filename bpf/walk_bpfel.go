@@ -4,7 +4,6 @@
 package bpf
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -46,7 +45,7 @@ const (
 
 // LoadWalk returns the embedded CollectionSpec for Walk.
 func LoadWalk() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_WalkBytes)
+	reader := decompress(_WalkBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("can't load Walk: %w", err)
@@ -232,5 +231,5 @@ func _WalkClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed walk_bpfel.o
+//go:embed walk_bpfel.o.gz
 var _WalkBytes []byte
