@@ -28,6 +28,8 @@ func main() {
 		runtime.UnlockOSThread() // only dropPrivileges needs that thread
 	}
 	handlePipe()
+	v := build()
+	cli.Version.Version, cli.Version.Commit = v.Version, v.Commit
 	code := run(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if code == cli.ExitPipe {
 		diePipe()

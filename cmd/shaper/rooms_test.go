@@ -101,7 +101,7 @@ budgets: meter lease shared compiled pipeline policyfile say | tests: dataplane 
 live: meter shared dataplane compiled tap standby kernel strictjson calendar quota changes customers policyfile
 	say cli budgets | tests: lease
 control: dataplane compiled safedir kernel strictjson changes policyfile connections live
-metrics: meter shared dataplane compiled kernel tap policyfile say connections live | tests: lease
+metrics: meter shared dataplane compiled kernel tap policyfile say cli connections live | tests: lease
 	policytest
 stats: meter dataplane compiled tap kernel hostbudget changes policyfile say cli budgets live control |
 	tests: pipeline policytest

@@ -138,10 +138,11 @@ func (c *Changes) InForce(policy *policyfile.Compiled, now time.Time) (out []InF
 
 // ChangeCounts are the numbers of changes in force in one shaper.
 type ChangeCounts struct {
-	Users   int    // by shaper set and the API
-	Quotas  int    // customers who have used their quota
-	Problem string // as in Changes
-	Added   int    // customers added or replaced while the shaper runs
+	Users   int       // by shaper set and the API
+	Quotas  int       // customers who have used their quota
+	Problem string    // as in Changes
+	Added   int       // customers added or replaced while the shaper runs
+	Oldest  time.Time // of the first of Users with a known time; zero for none
 }
 
 // Count returns the numbers of changes that a policy can use.
@@ -155,6 +156,9 @@ func (c *Changes) Count(policy *policyfile.Compiled, now time.Time) ChangeCounts
 			switch {
 			case change.By != changes.ByQuota:
 				out.Users++
+				if at := change.Since; !at.IsZero() && (out.Oldest.IsZero() || at.Before(out.Oldest)) {
+					out.Oldest = at
+				}
 			case now.Before(change.Until):
 				out.Quotas++
 			}

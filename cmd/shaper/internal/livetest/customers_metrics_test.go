@@ -55,7 +55,11 @@ func (s *customerScrape) want() {
 				continue
 			}
 			labels := fmt.Sprintf(`customer=%q,%s,plan=%q`, name, at, c.Plan)
-			each(c, func(color string, n packetCount) { add("customer_", color+labels, n) })
+			each(c, func(color string, n packetCount) {
+				if c.Plan == "two" || color != `color="yellow",` { // the other plan has no yellow
+					add("customer_", color+labels, n)
+				}
+			})
 			add("customer_dropped_", labels, c.Dropped)
 		}
 		for _, c := range s.gone[direction] {

@@ -119,7 +119,7 @@ func (b *Board) peek() *snapshot {
 func (s *snapshot) body() []byte {
 	s.render.Do(func() {
 		s.rank.rank(s.shapers)
-		s.text = expose(s.shapers)
+		s.text = expose(s.shapers, exposition.process)
 	})
 	return s.text
 }

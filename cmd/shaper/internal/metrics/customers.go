@@ -19,6 +19,7 @@ const MaxCustomers = 10_000
 // customer is a customer with metrics of its own.
 type customer struct {
 	name, plan string
+	service    *compiled.Service
 	dataplane.CustomerStats
 }
 
@@ -98,7 +99,8 @@ func (r *rankedShaper) rank(o *Observation, most int) ([]customer, error) {
 	r.shown = r.shown[:0]
 	out := make([]customer, len(order))
 	for i, at := range order {
-		out[i] = customer{plan.Source.List[at].Name, plan.Service(uint32(at + 1)).Name, stats[at]}
+		service := plan.Service(uint32(at + 1))
+		out[i] = customer{plan.Source.List[at].Name, service.Name, service, stats[at]}
 		r.shown = append(r.shown, out[i].name)
 	}
 	return out, nil

@@ -4,6 +4,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -22,6 +23,12 @@ type Observation struct {
 	unconfirmed bool   // the policy rolls back unless it is confirmed
 	Shares      []shared.Status
 	Changes     live.ChangeCounts
+	State       *bool // the state was saved at the last attempt; nil: no state is kept
+	// ReloadFailed means that the process could not reload its policy, and that none was loaded since
+	ReloadFailed bool
+
+	plan  *compiled.Plan // of the policy in force
+	ruled bool           // customers have quotas or schedules
 
 	counters customerCounters            // of customers; nil: not wanted, or already used
 	policy   func() *policyfile.Compiled // policy in force; nil: the policy of the label
@@ -29,8 +36,8 @@ type Observation struct {
 	topError error                       // reason why top is empty
 }
 
-// Observe reads a shaper. problem is the reason why not all packets go through it, or "".
-func Observe(sh live.Handle, problem string) (Observation, error) {
+// Observe reads a shaper with a policy. problem is the reason why not all packets go through it, or "".
+func Observe(sh live.Handle, policy *policyfile.Compiled, problem string) (Observation, error) {
 	about := sh.Info()
 	l, err := policyfile.SourceOf(about.Label)
 	if err != nil {
@@ -38,7 +45,7 @@ func Observe(sh live.Handle, problem string) (Observation, error) {
 	}
 	out := Observation{
 		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem,
-		unconfirmed: !about.Until.IsZero(), lost: sh.Lost(),
+		unconfirmed: !about.Until.IsZero(), lost: sh.Lost(), plan: policy.Plan, ruled: l.Ruled,
 	}
 	if out.sample, err = sh.Sample(); err == nil && len(about.Outline.Links) > 0 {
 		_, out.links, err = sh.Links()

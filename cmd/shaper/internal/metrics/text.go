@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
@@ -58,7 +58,19 @@ var (
 	descChangesWork = describe("shaper_changes_work",
 		"1 if ends of changes, quotas, schedules and state work and are kept, 0 if not: see shaper status.",
 		perShaper)
-	descAdded = describe("shaper_added_customers", "Customers added or replaced while the shaper runs.", perShaper)
+	descAdded    = describe("shaper_added_customers", "Customers added or replaced while the shaper runs.", perShaper)
+	descRollback = describe("shaper_rollback_timestamp_seconds",
+		"Unix time at which the policy is rolled back, unless it is confirmed before.", perShaper)
+	descReload = describe("shaper_last_reload_successful",
+		"0 if the process could not reload its policy (SIGHUP, the API) and none was loaded since, otherwise 1.",
+		perShaper)
+	descLoaded = describe("shaper_policy_loaded_timestamp_seconds", "Unix time at which the policy was loaded.",
+		perShaper)
+	descOldest = describe("shaper_oldest_change_timestamp_seconds",
+		"Unix time of the oldest change by users that is in force.", perShaper)
+	descState = describe("shaper_state_saved",
+		"1 if quotas and tokens of customers (--state) were saved at the last attempt, 0 if that failed.",
+		perShaper)
 	descSince = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.",
 		perShaper)
 	descPackets = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
@@ -72,7 +84,7 @@ var (
 	descCE     = describe("shaper_ce_marked_packets_total",
 		"Packets in which Congestion Experienced was set (RFC 3168), by color.", perColor)
 	descDelay = describe("shaper_queue_delay_seconds",
-		"Current queueing delay; 0 for a queue of a link.", perQueue)
+		"Current queueing delay; not of a queue of a link.", perQueue)
 	descBacklog      = describe("shaper_queue_bytes", "Bytes queued now.", perQueue)
 	descQdiscDropped = describe("shaper_queue_dropped_packets_total",
 		"Packets dropped by the qdisc; also included in shaper_dropped_packets_total.", perQueue)
@@ -160,9 +172,12 @@ func describe(name, help string, labels []string) *metricFamily {
 // per scrape. Tests check the text with Prometheus' parser.
 type exposition map[*metricFamily][]byte
 
-// expose returns the metrics of all shapers.
-func expose(shapers []Observation) []byte {
+// expose returns the metrics of all shapers, and more.
+func expose(shapers []Observation, more ...func(exposition)) []byte {
 	samples := exposition{}
+	for _, add := range more {
+		add(samples)
+	}
 	for i := range shapers {
 		samples.collect(&shapers[i])
 	}
@@ -193,6 +208,9 @@ var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 // begin returns the text of a family with the name and the labels of a new sample.
 func (e exposition) begin(f *metricFamily, labels []string) []byte {
 	out := append(e[f], f.name...)
+	if len(f.labels) == 0 {
+		return append(out, ' ')
+	}
 	sep := byte('{')
 	for _, i := range f.order {
 		out = append(append(append(out, sep), f.labels[i]...), `="`...)
@@ -226,30 +244,38 @@ func (e exposition) collect(o *Observation) {
 	e.flag(descAttached, o.attached, name, direction)
 	e.flag(descEffective, o.effective, name, direction)
 	e.flag(descUnconfirmed, o.unconfirmed, name, direction)
+	e.flag(descReload, !o.ReloadFailed, name, direction)
 	if !o.attached {
 		return
 	}
+	if o.unconfirmed {
+		e.gauge(descRollback, unixTime(about.Until), name, direction)
+	}
+	e.gauge(descLoaded, unixTime(about.Loaded), name, direction)
 	e.count(descChanges, int64(o.Changes.Users), name, direction, "user")
-	e.count(descChanges, int64(o.Changes.Quotas), name, direction, "quota")
+	e.possible(descChanges, o.ruled, int64(o.Changes.Quotas), name, direction, "quota")
+	if !o.Changes.Oldest.IsZero() {
+		e.gauge(descOldest, unixTime(o.Changes.Oldest), name, direction)
+	}
+	if o.State != nil {
+		e.flag(descState, *o.State, name, direction)
+	}
 	if about.Outline.Customers > 0 || o.Changes.Added > 0 {
 		e.count(descAdded, int64(o.Changes.Added), name, direction)
 	}
 	e.flag(descChangesWork, o.Changes.Problem == "", name, direction)
-	stats := o.sample.Stats
 	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name,
 		strconv.FormatBool(about.Dry))
-	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)
-	rest := &stats[len(stats)-1] // unclassified packets
-	e.count(descUnclassified, rest.Untaken.Packets, name, direction)
-	e.count(descUnclassifiedBytes, rest.Untaken.Bytes, name, direction)
-	e.count(descDropped, rest.UntakenDropped.Packets, name, direction, say.Unclassified, "",
-		dataplane.Unclassified)
-	e.count(descLost, rest.UntakenDropped.Bytes, name, direction, say.Unclassified, "",
-		dataplane.Unclassified)
+	e.gauge(descSince, unixTime(about.Since), name, direction)
 	for _, q := range o.sample.Queues {
-		e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
+		onLink := slices.ContainsFunc(about.Outline.Queues, func(of compiled.QueueOutline) bool {
+			return of.Name == q.Name && of.Link >= 0
+		})
+		if !onLink || q.Delay != 0 {
+			e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
+		}
 		e.count(descBacklog, q.Bytes, name, direction, q.Name)
-		e.count(descQdiscDropped, q.Dropped, name, direction, q.Name)
+		e.possible(descQdiscDropped, about.Pacer == kernel.HTB, q.Dropped, name, direction, q.Name)
 		if about.Pacer == kernel.HTB {
 			e.count(descQueueSent, q.Sent.Packets, name, direction, q.Name)
 			e.count(descQueueSentBytes, q.Sent.Bytes, name, direction, q.Name)
@@ -261,31 +287,15 @@ func (e exposition) collect(o *Observation) {
 	if live.IsTap(about) {
 		e.lost(descLostPackets, descLostBytes, &o.lost, name, direction)
 	}
-	for _, d := range o.sample.Uncolored(about) {
-		e.count(descDropped, d.Packets, name, direction, d.Class, "", dataplane.CauseQueue.String())
-	}
-	for i := range about.Outline.Classes {
-		class, st := &about.Outline.Classes[i], &stats[i]
-		for color := meter.Green; color <= meter.Red; color++ {
-			labels := []string{name, direction, class.Name, color.String()}
-			e.count(descPackets, st.Colors[color].Packets, labels...)
-			e.count(descBytes, st.Colors[color].Bytes, labels...)
-			e.count(descMarked, st.Marked[color].Packets, labels...)
-			e.count(descQueued, st.Queued[color].Packets, labels...)
-			e.count(descCE, st.CE[color].Packets, labels...)
-			for cause, n := range st.Drops[color] {
-				cause := dataplane.Cause(cause).String()
-				e.count(descDropped, n.Packets, with(labels, cause)...)
-				e.count(descLost, n.Bytes, with(labels, cause)...)
-			}
-		}
-		e.meters(o, i)
-	}
+	e.classes(o)
 	for _, st := range o.Shares {
 		e.budget(&st, name, direction, st.Budget)
 	}
 	e.customers(o, name, direction)
 }
+
+// unixTime returns a time as Prometheus writes it.
+func unixTime(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // lost adds the samples of packets lost by shaper tap.
 func (e exposition) lost(packets, bytes *metricFamily, lost *tap.Lost, labels ...string) {
@@ -296,52 +306,6 @@ func (e exposition) lost(packets, bytes *metricFamily, lost *tap.Lost, labels ..
 		labels := with(labels, n.reason)
 		e.count(packets, n.Packets, labels...)
 		e.count(bytes, n.Bytes, labels...)
-	}
-}
-
-// customers adds the samples of customers. The totals are those of the classes of customers,
-// so they cost nothing, and do not decrease if a customer is removed.
-func (e exposition) customers(o *Observation, labels ...string) {
-	outline := &o.About.Outline
-	var colors [3]dataplane.Count
-	var dropped dataplane.Count
-	there := false
-	for i := range outline.Classes {
-		if outline.OfCustomers(i) {
-			there = true
-			st := &o.sample.Stats[i]
-			for color := range colors {
-				colors[color] = colors[color].Plus(st.Colors[color])
-			}
-			dropped = dropped.Plus(st.AllDropped())
-		}
-	}
-	if !there {
-		return
-	}
-	e.count(descCustomers, int64(outline.Customers), labels...)
-	e.colors(descCustomersPackets, descCustomersBytes, &colors, labels...)
-	e.count(descCustomersDropped, dropped.Packets, labels...)
-	e.count(descCustomersLost, dropped.Bytes, labels...)
-	if o.top == nil {
-		return
-	}
-	e.count(descExported, int64(len(o.top)), labels...)
-	for i := range o.top {
-		c := &o.top[i]
-		labels := with(labels, c.name, c.plan)
-		e.colors(descCustomerPackets, descCustomerBytes, &c.Colors, labels...)
-		e.count(descCustomerDropped, c.Dropped.Packets, labels...)
-		e.count(descCustomerLost, c.Dropped.Bytes, labels...)
-	}
-}
-
-// colors adds the samples of a count by color.
-func (e exposition) colors(packets, bytes *metricFamily, counts *[3]dataplane.Count, labels ...string) {
-	for color := meter.Green; color <= meter.Red; color++ {
-		labels := with(labels, color.String())
-		e.count(packets, counts[color].Packets, labels...)
-		e.count(bytes, counts[color].Bytes, labels...)
 	}
 }
 

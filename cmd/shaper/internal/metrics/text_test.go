@@ -34,7 +34,7 @@ func observed(t testing.TB, text string) Observation {
 		t.Fatal(err)
 	}
 	o := Observation{name: "a.yaml", attached: true, effective: true}
-	o.About.Outline = *plan.Outline()
+	o.About.Outline, o.plan = *plan.Outline(), plan
 	o.About.Interface, o.About.Since, o.About.Place.Hook = "eth0", time.Unix(1700000000, 250e6), "tcx"
 	o.sample.Stats = make([]dataplane.ClassStats, len(file.Policy.Classes)+1)
 	o.sample.Tokens = make([][2]int64, len(plan.Stages))
@@ -151,12 +151,12 @@ classes:
 		`shaper_packets_total{class="voice",color="yellow",` + at + `}`:                       3,
 		`shaper_bytes_total{class="voice",color="yellow",` + at + `}`:                         300,
 		`shaper_packets_total{class="rest",color="red",` + at + `}`:                           0,
+		`shaper_last_reload_successful{` + at + `}`:                                           1,
 		`shaper_marked_packets_total{class="voice",color="yellow",` + at + `}`:                2,
 		`shaper_ce_marked_packets_total{class="voice",color="green",` + at + `}`:              4,
 		`shaper_queued_packets_total{class="voice",color="green",` + at + `}`:                 1<<63 - 1,
 		`shaper_dropped_packets_total{class="voice",color="red",` + at + `,reason="color"}`:   7,
 		`shaper_dropped_bytes_total{class="voice",color="red",` + at + `,reason="color"}`:     777,
-		`shaper_dropped_packets_total{class="voice",color="red",` + at + `,reason="wred"}`:    0,
 		`shaper_dropped_packets_total{class="",color="",` + at + `,reason="queue-full"}`:      8,
 		`shaper_dropped_packets_total{class="voice",color="",` + at + `,reason="queue-full"}`: 5,
 		`shaper_unclassified_packets_total{` + at + `}`:                                       9,
@@ -180,7 +180,8 @@ classes:
 	}
 	for name := range maps.Keys(got) {
 		if strings.Contains(name, "ingress") && !strings.Contains(name, "attached") &&
-			!strings.Contains(name, "effective") && !strings.Contains(name, "unconfirmed") {
+			!strings.Contains(name, "effective") && !strings.Contains(name, "unconfirmed") &&
+			!strings.Contains(name, "reload") {
 			t.Errorf("got %s of a shaper that is not attached", name)
 		}
 		if strings.Contains(name, `shaper_tokens`) && strings.Contains(name, "rest") {
@@ -202,8 +203,8 @@ func TestMetricsEscape(t *testing.T) {
 	got := parse(t, expose([]Observation{Absent(name, kernel.Egress, "")}))
 	want := fmt.Sprintf("shaper_attached{direction=%q,interface=%q}", "egress",
 		strings.ReplaceAll(name, "\xff", "\uFFFD"))
-	if _, ok := got[want]; !ok || len(got) != 3 {
-		t.Errorf("got %v, want three with %s", got, want)
+	if _, ok := got[want]; !ok || len(got) != 4 {
+		t.Errorf("got %v, want four with %s", got, want)
 	}
 }
 

@@ -112,6 +112,8 @@ type service struct {
 
 	end, rollback, trial <-chan time.Time // deadlines of serve; nil: none
 
+	reloadFailed time.Time // of the last call of reread; zero: it did not fail
+
 	singleCustomers bool // metrics of single customers are wanted
 }
 
@@ -209,6 +211,9 @@ func (s *service) reread(ctx context.Context, until time.Time) (out []control.Re
 		out, err = s.reload(ctx, until)
 		return err
 	})
+	if s.reloadFailed = (time.Time{}); err != nil {
+		s.reloadFailed = time.Now()
+	}
 	return out, err
 }
 
@@ -297,18 +302,23 @@ func (s *service) observe() (out []metrics.Observation, err error) {
 	}
 	for _, d := range list {
 		sh := d.Handle()
-		o, err := metrics.Observe(sh, s.plane.problemOf(sh.Info()))
-		if err != nil {
-			return nil, err
-		}
-		o.Shares = s.shares.Statuses(s.host, o.About.Direction.String())
 		policy, err := s.plane.policyOf(sh.Info())
 		if err != nil {
 			return nil, err
 		}
+		o, err := metrics.Observe(sh, policy, s.plane.problemOf(sh.Info()))
+		if err != nil {
+			return nil, err
+		}
+		o.Shares = s.shares.Statuses(s.host, o.About.Direction.String())
+		o.ReloadFailed = !s.reloadFailed.IsZero() && !o.About.Loaded.After(s.reloadFailed)
 		s.changer.Lock()
 		now := s.changes()
 		o.Changes = now.Count(policy, time.Now())
+		if s.state.Given() {
+			saved := s.state.failed == nil
+			o.State = &saved
+		}
 		s.changer.Unlock()
 		if s.singleCustomers {
 			if err := d.observeCustomers(&o); err != nil {

@@ -42,6 +42,11 @@ func (v *supervisor) reload(pattern string, done reloaded) {
 		}
 	}
 	v.reloading = true
+	ended := done
+	done = func(rows []control.ReloadedShaper, err error) {
+		v.failed = err != nil
+		ended(rows, err)
+	}
 	if len(v.outdated()) == 0 {
 		err = v.host.Reload(v.summary, func() error { return err })
 	}
@@ -55,7 +60,7 @@ func (v *supervisor) beginReload(done reloaded) (*files, error) {
 		return nil, nil
 	}
 	next, err := v.nextFiles()
-	if next == nil {
+	if v.failed = err != nil; next == nil {
 		v.host.Warn("%v: nothing is changed", err)
 		done(nil, v.host.Reload(v.summary, func() error { return err }))
 	}

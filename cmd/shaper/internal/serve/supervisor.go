@@ -38,6 +38,7 @@ type supervisor struct {
 	reloading bool
 	trials    []*trial // reloads that may be confirmed
 	observes  bool     // a reading for metrics is running
+	failed    bool     // the last reload had an error
 	works     bool     // some interface was shaped
 
 	list    func() ([]watch.Link, error) // lists all interfaces
@@ -349,9 +350,8 @@ func (v *supervisor) observe(ctx context.Context) {
 		return
 	}
 	v.observes = true
-	list := v.shaped("")
+	list, failed, all := v.shaped(""), v.failed, v.absent()
 	go func() {
-		var all []metrics.Observation
 		var errs error
 		for _, m := range list {
 			o, err := m.Observe(ctx)
@@ -360,7 +360,22 @@ func (v *supervisor) observe(ctx context.Context) {
 			}
 			all, errs = append(all, o...), errors.Join(errs, err)
 		}
+		for i := range all {
+			all[i].ReloadFailed = all[i].ReloadFailed || failed
+		}
 		v.host.Publish(all, errs)
 		_ = v.do(ctx, func() { v.observes = false })
 	}()
+}
+
+// absent returns the observations of the chosen interfaces that are not shaped.
+func (v *supervisor) absent() (out []metrics.Observation) {
+	for _, i := range v.idle {
+		if e := v.files.config.Of(i.Name, i.Loopback); e != nil {
+			for _, d := range v.files.options(e).Directions.List {
+				out = append(out, metrics.Absent(i.Name, d, i.why))
+			}
+		}
+	}
+	return out
 }

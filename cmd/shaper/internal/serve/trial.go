@@ -34,7 +34,7 @@ func (v *supervisor) try(pattern string, until time.Time, done reloaded) {
 	go func() {
 		rows, err := v.replaceAll(t.groups, until, failed)
 		v.calls <- func() {
-			v.reloading = false
+			v.reloading, v.failed = false, err != nil
 			if len(rows) > 0 {
 				v.trials = append(v.trials, t)
 				v.adoptLater(t, time.Until(until)+settleTime)
