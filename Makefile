@@ -24,7 +24,7 @@ help: ## list the targets
 
 setup: ## install the Debian packages that tests use (needs root)
 	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server spin gcc tcpdump tshark nftables \
-		jq haproxy dnsmasq-base udhcpc wireguard-tools wireguard-go freeradius freeradius-utils
+		jq haproxy dnsmasq-base udhcpc wireguard-tools wireguard-go freeradius freeradius-utils prometheus
 
 build: ## build bin/shaper
 	$(BUILD) -o bin/shaper ./cmd/shaper

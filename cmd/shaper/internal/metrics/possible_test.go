@@ -80,7 +80,7 @@ func TestMetricsPossible(t *testing.T) {
 		"a queue with early drops of one color, fq": {
 			policy: `classes:
   - {name: a, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB}, green: {queue: q}, yellow: {queue: q}, red: drop}
-queues: {q: {rate: 1mbit, limit: 20ms, fair: false, wred: {yellow: {min: 5ms, max: 9ms, probability: 10%}}}}`,
+queues: {q: {rate: 1mbit, limit: 20ms, fair: false, wred: {yellow: {min: 5ms, max: 9ms, probability: 0.1}}}}`,
 			pacer: kernel.FQ,
 			want: []string{
 				"dropped_packets a green queue-full", "dropped_packets a red color", "dropped_packets a yellow queue-full",
