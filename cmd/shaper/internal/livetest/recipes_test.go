@@ -29,6 +29,12 @@ func newRecipe(t *testing.T, name, near string, needs ...[2]string) *recipe {
 		}
 	}
 	t.Parallel()
+	return newRecipeHost(t, name, near)
+}
+
+// newRecipeHost creates one more host with the files of a recipe.
+func newRecipeHost(t *testing.T, name, near string) *recipe {
+	t.Helper()
 	p := &pair{t: t, near: nettest.New(t), far: nettest.New(t)}
 	p.near.VethNamed(near, p.far, "v0")
 	files, err := filepath.Abs("../../../../docs/recipes")
@@ -39,6 +45,7 @@ func newRecipe(t *testing.T, name, near string, needs ...[2]string) *recipe {
 cp -a /etc /run/etc
 mount --bind /run/etc /etc
 mount -t tmpfs -o mode=0755 tmpfs /var/lib
+mount -t bpf -o mode=0700 bpf /sys/fs/bpf
 mkdir -p /etc/shaper /var/lib/misc /var/lib/shaper
 cp -r %s/session %[1]s/%s/. /etc/shaper`, files, name))
 	r := &recipe{served: &served{pair: p}, root: "/proc/" + p.wrap[len(p.wrap)-1] + "/root"}
