@@ -167,6 +167,44 @@ func TestRecipePage(t *testing.T) {
 	}
 }
 
+// TestRecipePolicies checks all policies of the recipes strictly. The page explains the warnings of three.
+func TestRecipePolicies(t *testing.T) {
+	skipInVM(t)
+	t.Parallel()
+	shaper, err := buildShaper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../../../docs/recipes/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := map[string]bool{"dhcp/leases.yaml": true, "radius/sessions.yaml": true, "wireguard/peers.yaml": true}
+	policies := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\nclasses:") {
+			continue
+		}
+		policies++
+		out, err := exec.Command(shaper, "check", "--strict", file).CombinedOutput()
+		name := strings.TrimPrefix(file, "../../../../docs/recipes/")
+		if !explained[name] && err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if explained[name] && (strings.Count(string(out), "warning: ") != 1 ||
+			!strings.Contains(string(out), "class others can drop IPv6 neighbor discovery")) {
+			t.Errorf("%s: %s: want the warning that the page explains", name, out)
+		}
+	}
+	if policies < 18 {
+		t.Errorf("%d policies", policies)
+	}
+}
+
 // TestLiveRecipeServices limits the services of a slice. Plain cgroups stand in for those that systemd makes.
 func TestLiveRecipeServices(t *testing.T) {
 	skipInVM(t)
