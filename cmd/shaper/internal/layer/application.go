@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-
-	"github.com/google/gopacket"
 )
 
-func readVXLAN(h *header) gopacket.Decoder {
+func readVXLAN(h *header) Type {
 	h.num("Flags", 16)
 	h.num("GBPGroupPolicyID", 16)
 	h.num("VNI", 24)
@@ -16,7 +14,7 @@ func readVXLAN(h *header) gopacket.Decoder {
 	return ethernet
 }
 
-func readGeneve(h *header) gopacket.Decoder {
+func readGeneve(h *header) Type {
 	h.num("Version", 2)
 	size := 4 * int(h.take(6))
 	h.put("OptionsLength", size)
@@ -29,7 +27,7 @@ func readGeneve(h *header) gopacket.Decoder {
 	return next
 }
 
-func readGTPv1U(h *header) gopacket.Decoder {
+func readGTPv1U(h *header) Type {
 	h.num("Version", 3)
 	h.num("ProtocolType", 1)
 	h.num("Reserved", 1)
@@ -49,7 +47,7 @@ func readGTPv1U(h *header) gopacket.Decoder {
 	if kind == 255 { // G-PDU
 		return byVersion
 	}
-	return gopacket.LayerTypePayload
+	return payload
 }
 
 var dnsTypes = map[int]string{
@@ -57,7 +55,7 @@ var dnsTypes = map[int]string{
 	64: "SVCB", 65: "HTTPS", 255: "ANY",
 }
 
-func readDNS(h *header) gopacket.Decoder {
+func readDNS(h *header) Type {
 	h.num("ID", 16)
 	h.flag("QR")
 	h.num("OpCode", 4)
@@ -80,7 +78,7 @@ func readDNS(h *header) gopacket.Decoder {
 		h.put("Records", fmt.Sprintf("%d byte(s)", n))
 		h.bytes(n)
 	}
-	return gopacket.LayerTypePayload
+	return payload
 }
 
 // domain reads a domain name.
@@ -99,7 +97,7 @@ func (h *header) domain() string {
 	return ""
 }
 
-func readNTP(h *header) gopacket.Decoder {
+func readNTP(h *header) Type {
 	h.num("LeapIndicator", 2)
 	h.num("Version", 3)
 	h.num("Mode", 3)
@@ -113,10 +111,10 @@ func readNTP(h *header) gopacket.Decoder {
 		h.put(name+"Timestamp", h.take(64))
 	}
 	h.hex("ExtensionBytes", h.left())
-	return gopacket.LayerTypePayload
+	return payload
 }
 
-func readDHCPv4(h *header) gopacket.Decoder {
+func readDHCPv4(h *header) Type {
 	h.enum("Operation", 8, map[int]string{1: "Request", 2: "Reply"})
 	h.num("HardwareType", 8)
 	size := h.num("HardwareLen", 8)
@@ -147,7 +145,7 @@ func readDHCPv4(h *header) gopacket.Decoder {
 			h.hex(fmt.Sprintf("Option%d", code), int(h.take(8)))
 		}
 	}
-	return gopacket.LayerTypePayload
+	return payload
 }
 
 // cString returns the text before the first zero.
@@ -156,7 +154,7 @@ func cString(b []byte) string {
 	return string(text)
 }
 
-func readDHCPv6(h *header) gopacket.Decoder {
+func readDHCPv6(h *header) Type {
 	kind := h.num("MsgType", 8)
 	if kind == 12 || kind == 13 { // of a relay agent
 		h.num("HopCount", 8)
@@ -169,18 +167,18 @@ func readDHCPv6(h *header) gopacket.Decoder {
 		name := fmt.Sprintf("Option%d", h.take(16))
 		h.hex(name, int(h.take(16)))
 	}
-	return gopacket.LayerTypePayload
+	return payload
 }
 
 // readSIP reads the lines of a SIP header.
-func readSIP(h *header) gopacket.Decoder {
+func readSIP(h *header) Type {
 	head, _, _ := bytes.Cut(h.data, []byte("\r\n\r\n"))
 	h.put("Header", strings.ReplaceAll(string(head), "\r\n", "; "))
 	h.bytes(min(len(head)+4, len(h.data)))
-	return gopacket.LayerTypePayload
+	return payload
 }
 
-func readBFD(h *header) gopacket.Decoder {
+func readBFD(h *header) Type {
 	h.num("Version", 3)
 	h.num("Diagnostic", 5)
 	h.enum("State", 2, map[int]string{0: "AdminDown", 1: "Down", 2: "Init", 3: "Up"})
@@ -193,10 +191,10 @@ func readBFD(h *header) gopacket.Decoder {
 	h.num("RequiredMinRxInterval", 32)
 	h.num("RequiredMinEchoRxInterval", 32)
 	h.until("Authentication", size)
-	return gopacket.LayerTypePayload
+	return payload
 }
 
-func readRADIUS(h *header) gopacket.Decoder {
+func readRADIUS(h *header) Type {
 	h.enum("Code", 8, map[int]string{
 		1: "Access-Request", 2: "Access-Accept", 3: "Access-Reject", 4: "Accounting-Request",
 		5: "Accounting-Response", 11: "Access-Challenge",
@@ -209,5 +207,5 @@ func readRADIUS(h *header) gopacket.Decoder {
 		name := fmt.Sprintf("Attribute%d", h.take(8))
 		h.hex(name, int(h.take(8))-2)
 	}
-	return gopacket.LayerTypePayload
+	return payload
 }

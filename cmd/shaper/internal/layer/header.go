@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-
-	"github.com/google/gopacket"
 )
 
 // header reads the fields of a header, and describes them as text.
@@ -101,16 +99,16 @@ func (h *header) enum(name string, bits int, names map[int]string) int {
 	return v
 }
 
-// protocol reads the number of the next protocol. It returns its decoder, or the payload's for a
-// number outside of the table.
-func (h *header) protocol(name string, bits int, table map[int]gopacket.LayerType) gopacket.Decoder {
+// protocol reads the number of the next protocol. It returns its type, or payload for a number
+// outside of the table.
+func (h *header) protocol(name string, bits int, table map[int]Type) Type {
 	v := int(h.take(bits))
 	if t, ok := table[v]; ok {
 		h.put(name, t)
 		return t
 	}
 	h.put(name, fmt.Sprintf("%#x", v))
-	return gopacket.LayerTypePayload
+	return payload
 }
 
 // mac and ip read addresses.
