@@ -68,10 +68,11 @@ generate: ## make the generated files again: the eBPF objects, the test captures
 third-party: ## write THIRD_PARTY again: the licenses of all code in the binary
 	$(GO) run ./cmd/shaper/internal/thirdparty -o THIRD_PARTY ./cmd/shaper uPlot=cmd/shaper/internal/report/uplot
 
-# make test fails if compare.svg differs from the picture that the command draws.
+# make test fails if compare.svg or a picture of a recipe differs from what is drawn.
 pictures: ## draw the pictures of the docs again
 	@.ci/packages chromium
 	$(GO) run ./cmd/shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture docs/compare.svg
+	SHAPER_PICTURES=1 $(GO) test -count=1 -run 'TestRecipe(Burst)?Pictures?$$' ./cmd/shaper
 	@dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; \
 	$(GO) run ./cmd/shaper replay testdata/pcaps/voice-bulk.pcapng --policy docs/customer.yaml --report $$dir/report.html && \
 	$(GO) run ./cmd/shaper/internal/screenshot -from 'section:has([data-chart=offered])' -to '[data-chart=class][data-index="2"]' $$dir/report.html docs/report.png

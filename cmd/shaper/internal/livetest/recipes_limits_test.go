@@ -68,7 +68,7 @@ func TestLiveRecipeHandoff(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		sendUDP(t, r.flow(r.near, "10.0.0.1", 0, "10.0.0.2", 646, 0), 8, 1000)
+		sendUDP(t, r.flow(r.near, "10.0.0.1", "10.0.0.2", 646), 8, 1000)
 	})
 	r.wantClass("sessions", 8, 0)
 	r.wantClass("rest", 16, 11)
@@ -93,7 +93,7 @@ func TestLiveRecipeRouter(t *testing.T) {
 	}
 	r.wantClass("ping", 80, 30)
 	listenUDP(t, r.near, net.ParseIP(router)) // otherwise there are ICMP errors
-	sendUDP(t, r.flow(r.far, attacker, 0, router, udpPort, 0), 20, 1000)
+	sendUDP(t, r.flow(r.far, attacker, router, udpPort), 20, 1000)
 	r.wantClass("rest", 20, 16)
 
 	var listener net.Listener
@@ -140,7 +140,7 @@ func TestLiveRecipeRouter(t *testing.T) {
 	}
 	arp := counted("arp")
 	r.lines(r.far, "neigh del 192.0.2.1 dev v0")
-	sendUDP(t, r.flow(r.far, peer, 0, router, udpPort, 0), 1, 100)
+	sendUDP(t, r.flow(r.far, peer, router, udpPort), 1, 100)
 	eventually(t, func() error {
 		if c := counted("arp"); c.Packets <= arp.Packets || c.Dropped.Packets != 0 {
 			return fmt.Errorf("ARP: %+v, after %+v", c, arp)
@@ -220,7 +220,7 @@ func TestLiveRecipeQuota(t *testing.T) {
 	in := listenUDP(t, r.far, net.ParseIP(alice))
 	listenUDP(t, r.far, net.ParseIP(bob)) // otherwise there are ICMP errors
 	send := func(to string, n int) func() {
-		return func() { sendUDP(t, r.flow(r.near, "10.0.0.1", 0, to, udpPort, 0), n, 1000) }
+		return func() { sendUDP(t, r.flow(r.near, "10.0.0.1", to, udpPort), n, 1000) }
 	}
 	plans := func(wantAlice bool) { // bob never has the slow plan
 		t.Helper()

@@ -40,7 +40,7 @@ func TestLiveRecipeUplinks(t *testing.T) {
 	}
 	first, second := listenUDP(t, r.far, net.IPv4(10, 1, 0, 2)), listenUDP(t, other, net.IPv4(10, 2, 0, 2))
 	send := func(from *nettest.Namespace, own, to string, n int) func() {
-		return func() { sendUDP(t, r.flow(from, own, 0, to, udpPort, 0), n, 1000) }
+		return func() { sendUDP(t, r.flow(from, own, to, udpPort), n, 1000) }
 	}
 	r.wantPassed("by the first uplink", first, 3, send(r.near, "10.1.0.1", "10.1.0.2", 3))
 	r.wantPassed("by the second uplink", second, 3, send(r.near, "10.2.0.1", "10.2.0.2", 3))
@@ -50,15 +50,17 @@ func TestLiveRecipeUplinks(t *testing.T) {
 	r.must("shaper", "detach", "eth1")
 }
 
-// TestLiveRecipeHosts lets two hosts share a limit by a real Redis server, which has the user and the password
-// of the recipe. Together they never pass more than the limit. Without the server they have a part of it.
+// TestLiveRecipeHosts lets two hosts share a limit by a real Redis server, which has the configuration of the
+// recipe. Together they never pass more than the limit. Without the server they have a part of it.
 func TestLiveRecipeHosts(t *testing.T) {
 	skipInVM(t)
 	first := newRecipe(t, "hosts", "eth0", [2]string{"redis-server", "redis-server"})
 	second := newRecipeHost(t, "hosts", "eth0")
-	second.wrap = slices.Concat([]string{"unshare", "-u", "sh", "-c", `hostname second && exec "$@"`, "sh"}, second.wrap)
+	second.wrap = slices.Concat(
+		[]string{"unshare", "-u", "sh", "-c", `hostname second && exec "$@"`, "sh"}, second.wrap)
 	first.near.VethNamed("mgmt", second.near, "mgmt")
-	for i, r := range []*recipe{first, second} {
+	hosts := []*recipe{first, second}
+	for i, r := range hosts {
 		r.lines(r.near, "addr flush dev mgmt", fmt.Sprintf("addr add 10.0.1.%d/24 dev mgmt", i+1),
 			fmt.Sprintf("neigh replace 10.0.1.%d dev mgmt lladdr 02:00:00:00:00:%02d", 2-i, 2-i))
 		text, err := os.ReadFile("../../../../docs/recipes/hosts/hosts.yaml")
@@ -72,14 +74,14 @@ func TestLiveRecipeHosts(t *testing.T) {
 	server.out.awaitMatch(t, "Ready to accept connections")
 	begin := time.Now()
 	var sockets []*net.UDPConn
-	for _, r := range []*recipe{first, second} {
+	for _, r := range hosts {
 		r.shape("hosts.yaml")
 		listenUDP(t, r.far, net.IPv4(10, 0, 0, 2)) // otherwise there are ICMP errors
-		sockets = append(sockets, r.flow(r.near, "10.0.0.1", 0, "10.0.0.2", udpPort, 0))
+		sockets = append(sockets, r.flow(r.near, "10.0.0.1", "10.0.0.2", udpPort))
 	}
 	var shares [2]shownShare
 	eventually(t, func() error {
-		for i, r := range []*recipe{first, second} {
+		for i, r := range hosts {
 			sendUDP(t, sockets[i], 50, 1000)
 			s := r.budgetShares()["site"]
 			if shares[i] = s; !s.Heard || !s.Renewed || s.Rescued || s.Hosts != 2 || s.Size.Rate[0] != 4e6 {
@@ -89,7 +91,7 @@ func TestLiveRecipeHosts(t *testing.T) {
 		return nil
 	})
 	passed := int64(0)
-	for _, r := range []*recipe{first, second} {
+	for _, r := range hosts {
 		eventually(t, func() error {
 			for _, conn := range sockets {
 				sendUDP(t, conn, 100, 1000)
@@ -102,7 +104,7 @@ func TestLiveRecipeHosts(t *testing.T) {
 			return nil
 		})
 	}
-	for _, r := range []*recipe{first, second} {
+	for _, r := range hosts {
 		s := r.stats()
 		passed += s.classNamed(t, "all").Green.Bytes
 	}
@@ -111,7 +113,7 @@ func TestLiveRecipeHosts(t *testing.T) {
 		t.Errorf("%d bytes passed: want at most %.0f", passed, most)
 	}
 	server.killAndWait()
-	for _, r := range []*recipe{first, second} {
+	for _, r := range hosts {
 		r.run.err.awaitMatch(t, `budget site: .*: limited to the rescue share of`)
 		r.run.stopBySIGTERM()
 	}

@@ -50,22 +50,19 @@ func (r *recipe) devices(dev string, addresses ...string) {
 	}
 }
 
-// flow opens a UDP socket from an address of n to another one. A port of 0 is any.
-func (r *recipe) flow(n *nettest.Namespace, from string, fromPort int, to string, toPort, tos int) *net.UDPConn {
+// flow opens a UDP socket from an address of n to a port of another one.
+func (r *recipe) flow(n *nettest.Namespace, from, to string, port int) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
 	var err error
 	n.Do(func() {
-		conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from), Port: fromPort},
-			&net.UDPAddr{IP: net.ParseIP(to), Port: toPort})
+		conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)},
+			&net.UDPAddr{IP: net.ParseIP(to), Port: port})
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	withFD(r.t, conn, func(fd int) error {
-		return syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, syscall.IP_TOS, tos)
-	})
 	return conn
 }
 
@@ -97,7 +94,8 @@ func TestLiveRecipeLine(t *testing.T) {
 	r.edit("line.yaml", "limit: 100ms", "limit: 10s")
 	r.tap("line.yaml")
 	r.devices("tap0", "192.168.1.10", "192.168.1.11")
-	bulk, call := r.flow(r.near, "10.0.0.1", 0, "192.168.1.10", udpPort, 0), r.flow(r.near, "10.0.0.1", 0, "192.168.1.11", udpPort, 0)
+	bulk := r.flow(r.near, "10.0.0.1", "192.168.1.10", udpPort)
+	call := r.flow(r.near, "10.0.0.1", "192.168.1.11", udpPort)
 	in := listenUDP(t, r.far, net.IPv4(192, 168, 1, 11))
 	listenUDP(t, r.far, net.IPv4(192, 168, 1, 10)) // otherwise there are ICMP errors
 	s := r.far.Sniff("v0")
@@ -130,12 +128,39 @@ func TestLiveRecipeLine(t *testing.T) {
 	r.run.stopBySIGTERM()
 }
 
+// TestQuietRecipeLine fills a line of 20 Mbit/s with four TCP flows. Behind the modem's plain queue a packet
+// of another flow waits for all of theirs; with the recipe it hardly waits.
+func TestQuietRecipeLine(t *testing.T) {
+	nettest.Quiet(t)
+	r := newTapRecipe(t, "line")
+	r.edit("line.yaml", "down: 95mbit", "down: 20mbit")
+	r.write("modem.yaml", "classes: [{name: all, green: {queue: modem}}]\n"+
+		"queues: {modem: {rate: 20mbit, limit: 500ms, fair: false}}\n")
+	p := &tcpPath{pair: r.pair, from: r.near, to: r.far, at: net.IPv4(192, 168, 1, 10)}
+	with := func(policy string) *crossing {
+		r.tap(policy)
+		defer r.run.stopBySIGTERM()
+		r.lines(r.far, "addr replace 192.168.1.10/32 dev v0")
+		r.lines(r.near, "route replace 192.168.1.10 via 10.0.0.2 dev tap0 onlink")
+		return p.crossTCP(4, 2*time.Second, 5*time.Second)
+	}
+	nettest.Steady(t, func() error {
+		before, after := with("modem.yaml"), with("line.yaml")
+		t.Logf("modem: %v; recipe: %v", before, after)
+		if len(before.rtt) == 0 || len(after.rtt) == 0 || after.lost > 0 ||
+			after.percentile(99) > before.percentile(50)/4 || after.rate < 0.85*before.rate {
+			return fmt.Errorf("modem: %v; recipe: %v", before, after)
+		}
+		return nil
+	})
+}
+
 // wantUpload sends packets of a device up, and waits until they have arrived and been queued in a class
 // at ingress.
 func (r *recipe) wantUpload(from, queue string) {
 	r.t.Helper()
 	in := listenUDP(r.t, r.near, net.IPv4(10, 0, 0, 1))
-	sendUDP(r.t, r.flow(r.far, from, 0, "10.0.0.1", udpPort, 0), 4, 1000)
+	sendUDP(r.t, r.flow(r.far, from, "10.0.0.1", udpPort), 4, 1000)
 	if got := len(in.receiveAll()); got != 4 {
 		r.t.Errorf("%d of 4 packets of %s arrived", got, from)
 	}
@@ -162,9 +187,9 @@ func TestLiveRecipeDevices(t *testing.T) {
 	s := r.far.Sniff("v0")
 	var list []*net.UDPConn
 	for range flows {
-		list = append(list, r.flow(r.near, "10.0.0.1", 0, "192.168.1.10", udpPort, 0))
+		list = append(list, r.flow(r.near, "10.0.0.1", "192.168.1.10", udpPort))
 	}
-	list = append(list, r.flow(r.near, "10.0.0.1", 0, "192.168.1.11", udpPort, 0))
+	list = append(list, r.flow(r.near, "10.0.0.1", "192.168.1.11", udpPort))
 	r.atOnce(func() {
 		for _, conn := range list {
 			sendUDP(t, conn, each, 1000)
@@ -200,7 +225,7 @@ func TestLiveRecipeISP(t *testing.T) {
 	const alice, bob, carol = "192.0.2.11", "192.0.2.12", "192.0.2.13"
 	r.devices("tap0", alice, bob, carol)
 	send := func(to string, n int) {
-		sendUDP(t, r.flow(r.near, "10.0.0.1", 0, to, udpPort, 0), n, 1000)
+		sendUDP(t, r.flow(r.near, "10.0.0.1", to, udpPort), n, 1000)
 	}
 	in := listenUDP(t, r.far, net.ParseIP(alice))
 	listenUDP(t, r.far, net.ParseIP(bob)) // otherwise there are ICMP errors
@@ -224,7 +249,7 @@ func TestLiveRecipeISP(t *testing.T) {
 		return nil
 	})
 	listenUDP(t, r.near, net.IPv4(10, 0, 0, 1))
-	sendUDP(t, r.flow(r.far, alice, 0, "10.0.0.1", udpPort, 0), 3, 1000)
+	sendUDP(t, r.flow(r.far, alice, "10.0.0.1", udpPort), 3, 1000)
 	r.write("customers.csv", "customer,addresses,plan,link\nalice,192.0.2.11,home,ap-9\nbob,192.0.2.12,home,ap-7\n"+
 		"carol,192.0.2.13,home,ap-9\n")
 	r.must("shaper", "reload", "tap0")

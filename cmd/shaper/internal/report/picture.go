@@ -34,7 +34,8 @@ type figure struct {
 // panel is one diagram.
 type panel struct {
 	name, more, result string  // the caption
-	top                float64 // end of the rate axis, bit/s
+	top                float64 // end of the axis, bit/s or s
+	units              []unit  // of the axis; nil: rates
 	events             []Mark  // vertical lines
 	named              bool    // name the events above the panel
 	under, over        func(p *panel)
@@ -62,7 +63,11 @@ func drawPicture(title, since, empty string, keys []key, bins int, seconds float
 	}
 	ticks := make([][]tick, len(panels))
 	for i := range panels {
-		ticks[i] = ticksTo(panels[i].top, rateUnits, levelCount)
+		units := panels[i].units
+		if units == nil {
+			units = rateUnits
+		}
+		ticks[i] = ticksTo(panels[i].top, units, levelCount)
 		for _, t := range ticks[i] {
 			f.left = max(f.left, sideMargin+textWidth("note", t.label)+6)
 		}
