@@ -1,8 +1,6 @@
 package compiled
 
 import (
-	"slices"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -136,9 +134,4 @@ func (e *Effects) queue(color int, q *queue.Config, inQdisc bool) {
 	drops[dataplane.CauseWRED] = drops[dataplane.CauseWRED] || early
 	drops[dataplane.CauseCoDel] = drops[dataplane.CauseCoDel] || codel
 	e.CE[color] = e.CE[color] || q.ECN && (early || codel)
-}
-
-// ClassifiesAll reports whether some class matches every packet.
-func (p *Plan) ClassifiesAll() bool {
-	return slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Source.Match.Covers(&dataplane.Match{}) })
 }

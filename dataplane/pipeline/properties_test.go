@@ -98,6 +98,7 @@ func TestProperties(t *testing.T) {
 			t.Fatalf("%d packets were not settled", len(waiting))
 		}
 		sum.check(t, l)
+		checkEffects(t, l)
 	}
 }
 

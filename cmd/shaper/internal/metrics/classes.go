@@ -50,10 +50,9 @@ func (e exposition) classes(o *Observation) {
 		e.possible(descDropped, drops.unassigned, live.Unassigned(o.sample.Queues), name, direction, "", "",
 			dataplane.CauseQueue.String())
 	}
-	rest, can := &stats[len(stats)-1], !o.plan.ClassifiesAll()
-	e.possible(descUnclassified, can, rest.Untaken.Packets, name, direction)
-	e.possible(descUnclassifiedBytes, can, rest.Untaken.Bytes, name, direction)
-	can = can && about.Outline.DropUnclassified
+	rest, can := &stats[len(stats)-1], about.Outline.DropUnclassified
+	e.count(descUnclassified, rest.Untaken.Packets, name, direction)
+	e.count(descUnclassifiedBytes, rest.Untaken.Bytes, name, direction)
 	labels := []string{name, direction, say.Unclassified, "", dataplane.Unclassified}
 	e.possible(descDropped, can, rest.UntakenDropped.Packets, labels...)
 	e.possible(descLost, can, rest.UntakenDropped.Bytes, labels...)
