@@ -17,7 +17,7 @@ BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 # Benchmarks against other programs are a module of their own: nobody else needs what they require.
 BENCH := cmd/shaper/internal/bench
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test live deep test-386 cross cross-sample apidiff race race-sample vm vm-sample chaos chaos-sample fuzz fuzz-sample mutants golden bin/bench bench bench-quick gate clean
+.PHONY: help setup build man size install binaries deb image release test-deb generate third-party pictures fmt lint test live deep test-386 cross cross-sample apidiff race race-sample vm vm-sample chaos chaos-sample fuzz fuzz-sample mutants golden bin/bench bench bench-quick gate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,16 +49,49 @@ size: ## fail if the stripped binary is above 23 MB
 	$(GO) build -ldflags '-s -w' -o $$out ./cmd/shaper; \
 	size=$$(stat -c %s $$out); echo "$$size bytes"; test $$size -le 23000000
 
-install: bin/man ## install bin/shaper, its man pages, completions and systemd unit below PREFIX, in DESTDIR
-	install -D bin/shaper $(DESTDIR)$(PREFIX)/bin/shaper
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 bin/man/*.1
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/bash-completion/completions bin/completions/shaper
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions bin/completions/_shaper
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d bin/completions/shaper.fish
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/shaper LICENSE THIRD_PARTY
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+# BINARY, MAN and DESTDIR are for packages. The files here are also those of the .deb and of the archive.
+BINARY     ?= bin/shaper
+SYSCONFDIR ?= /etc
+share = $(DESTDIR)$(PREFIX)/share
+doc = $(abspath $(share))/doc/shaper
+zsh = $(share)/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+prefixed = sed 's|/usr/local/|$(PREFIX)/|g'
+
+install: bin/man ## install the command, man pages, completions, docs, units and /etc/shaper, in DESTDIR
+	install -D $(BINARY) $(DESTDIR)$(PREFIX)/bin/shaper
+	for page in bin/man/*; do install -D -m 644 -t $(share)/man/man$${page##*.} $$page; done
+	install -D -m 644 -t $(share)/bash-completion/completions bin/completions/shaper
+	install -D -m 644 -t $(zsh) bin/completions/_shaper
+	install -D -m 644 -t $(share)/fish/vendor_completions.d bin/completions/shaper.fish
+	install -D -m 644 -t $(doc) LICENSE THIRD_PARTY CHANGELOG.md
+	cd docs && find * -type f ! -path 'etc/*' ! -name '*.service' -perm -u+x -exec install -D {} $(doc)/{} \;
+	cd docs && find * -type f ! -path 'etc/*' ! -name '*.service' ! -perm -u+x -exec install -D -m 644 {} $(doc)/{} \;
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/shaper
 	for unit in shaper@.service shaper.service; do \
-		sed 's|/usr/local/|$(PREFIX)/|' docs/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
+		$(prefixed) docs/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
+	test -e $(DESTDIR)$(SYSCONFDIR)/shaper/shaper.yaml || \
+		$(prefixed) docs/etc/shaper.yaml >$(DESTDIR)$(SYSCONFDIR)/shaper/shaper.yaml
+
+# Packages need the binaries of both architectures, and man pages of the same commit.
+RELEASE = $(GO) run ./cmd/shaper/internal/release
+binaries:
+	for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(BUILD) -o bin/$$arch/shaper ./cmd/shaper || exit; done
+	$(BUILD) -o bin/shaper ./cmd/shaper
+	rm -rf bin/man && $(MAKE) bin/man
+
+deb: binaries ## write dist/shaper_*.deb for amd64 and arm64
+	$(RELEASE) deb
+
+image: binaries ## write dist/shaper_*_oci.tar, an OCI image for amd64 and arm64
+	$(RELEASE) image
+
+release: ## write all files of release VERSION=x.y.z to dist, without publishing anything; CHECK=1 runs .ci/run
+	$(RELEASE) check $(if $(CHECK),-run) $(VERSION)
+	$(MAKE) binaries
+	$(RELEASE) release $(VERSION)
+
+test-deb: binaries ## install, upgrade under traffic and remove the .deb in a Debian with systemd; as root
+	.ci/deb-test
 
 generate: ## make the generated files again: the eBPF objects, the test captures
 	@.ci/packages clang-14 llvm-14 libbpf-dev
@@ -178,5 +211,5 @@ bench-quick: ## compare the benchmarks with those of the last tagged version, or
 gate: ## fail if the command costs 5 % more than that of the last tagged version, or of BASE
 	@.ci/gate
 
-clean: ## remove bin
-	rm -rf bin
+clean: ## remove bin and dist
+	rm -rf bin dist
