@@ -110,7 +110,7 @@ func askOrAct(
 func newConfirm(s cli.Streams) *cobra.Command {
 	var f live.Flags
 	var from remote.Flag
-	var all live.AllFlag
+	all := live.AllFlag{NeedOne: true}
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     confirmCommand.use,

@@ -22,7 +22,14 @@ var exitStatus = map[string]string{
 	"shaper tap": `  0  ended by a signal, --for or shaper detach
   1  failure
   2  wrong usage, or an error in the policy`,
-	"shaper reload": `  0  success; with --confirm: the policy was confirmed
+	"shaper status": allOfNone,
+	"shaper stats":  allOfNone,
+	"shaper detach": allOfNone,
+	"shaper set":    allOfNone,
+	"shaper confirm": `  0  success
+  1  failure, or there is nothing to confirm, as after a rollback
+  2  wrong usage`,
+	"shaper reload": `  0  success, also with --all if nothing is shaped; with --confirm: the policy was confirmed
   1  failure, or the policy was not confirmed in time and rolled back
   2  wrong usage, or an error in the policy`,
 	"shaper replay": `  0  success, with or without warnings
@@ -47,6 +54,11 @@ var exitStatus = map[string]string{
   1  failure, or the excess is above the bound
   2  wrong usage, or an error in the scenario`,
 }
+
+// allOfNone describes the exit codes of commands for all interfaces, which may be none.
+const allOfNone = `  0  success, also if all interfaces are meant and none is shaped
+  1  failure, or the interface is not shaped
+  2  wrong usage`
 
 // exitStatusOf returns the description of a command's exit codes.
 func exitStatusOf(cmd *cobra.Command) string {

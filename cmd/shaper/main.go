@@ -95,7 +95,10 @@ func run(args []string, s cli.Streams) int {
 		}
 		printed[line] = true
 	}
-	if cli.IsUsage(err) {
+	switch {
+	case cli.IsAllOfNone(err):
+		return cli.ExitDone
+	case cli.IsUsage(err):
 		return cli.ExitUsage
 	}
 	return cli.ExitFailed

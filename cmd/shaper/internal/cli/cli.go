@@ -41,6 +41,16 @@ var ErrInterrupted = errors.New("interrupted")
 // an address. The exit code is ExitFailed, and no message is printed.
 var ErrNothing = errors.New("nothing")
 
+// noneError is the error of a command for all shaped interfaces if there are none.
+type noneError struct{ error }
+
+// AllOfNone marks the error that no interface is shaped as the result of a command for all of them, which
+// succeeds: it is printed, and the exit code is ExitDone.
+func AllOfNone(err error) error { return &noneError{err} }
+
+// IsAllOfNone reports whether an error was marked by AllOfNone.
+func IsAllOfNone(err error) bool { return errors.As(err, new(*noneError)) }
+
 // unprintedError is an error of printing the result of a change. The change is in force, so the
 // exit code is that of success.
 type unprintedError struct{ err error }

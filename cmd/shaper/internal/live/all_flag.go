@@ -12,6 +12,7 @@ import (
 type AllFlag struct {
 	All         bool
 	IncludeLeft bool // --all includes interfaces with nothing but leftovers of killed processes
+	NeedOne     bool // --all fails if no interface is shaped
 }
 
 // Add adds --all to a command with f. what describes it.
@@ -28,6 +29,15 @@ func (e *AllFlag) Check(args []string) error {
 	return nil
 }
 
+// None makes the error that no interface is shaped a success, if --all was given and the command does not
+// need one.
+func (e *AllFlag) None(err error) error {
+	if !e.All || e.NeedOne {
+		return err
+	}
+	return cli.AllOfNone(err)
+}
+
 // names returns the shaped interfaces in the directions of f.
 func (e *AllFlag) names(f *Flags) ([]string, error) {
 	v, err := Look("")
@@ -41,7 +51,7 @@ func (e *AllFlag) names(f *Flags) ([]string, error) {
 		names = v.Names()
 	}
 	if len(names) == 0 {
-		return nil, f.NoneError("")
+		return nil, e.None(f.NoneError(""))
 	}
 	return names, nil
 }

@@ -14,7 +14,7 @@ import (
 // Flags select shapers of this network namespace.
 type Flags struct {
 	cli.Directions
-	Several bool   // shapers of several interfaces can be selected
+	Several bool   // shapers of several interfaces can be selected, or of none
 	orAll   string // part of the error if several is not set, such as " or give --all"
 }
 
@@ -43,7 +43,11 @@ func (f *Flags) Choose(name string) ([]Handle, error) {
 		return nil, fmt.Errorf("%w; unless it has a terminal, kill -HUP %d makes it read its policy again",
 			v.Away[0], v.Away[0].Process)
 	}
-	return nil, f.NoneError(name)
+	err = f.NoneError(name)
+	if f.Several && name == "" {
+		err = cli.AllOfNone(err)
+	}
+	return nil, err
 }
 
 // SeveralError is the error for several shaped interfaces.

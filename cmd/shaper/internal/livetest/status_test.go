@@ -85,15 +85,20 @@ func TestLiveSelectInterface(t *testing.T) {
 		t.Errorf("status --json prints %q: want v0 only", out)
 	}
 	far := pair{t: t, near: p.far, far: p.near}
-	far.wantError(1, "no shaper is attached: .*", "stats") // far has no shaper
+	// far has no shaper
+	far.wantError(0, "no shaper is attached: .*", "stats")
+	far.wantError(0, "no shaper is attached: .*", "stats", "--all", "--json")
+	far.wantError(1, "no shaper is attached: .*", "confirm")
 	again := p.startShaper("run", "v1", "--meter", unlimitedMeter)
 	again.awaitAttached()
 	p.wantExit(0, "detach", "--all")
 	again.waitForExit()
 	r.waitForExit()
-	for _, c := range []string{"reload", "detach"} {
-		p.wantError(1, "no shaper is attached: .*", c, "--all")
+	for _, c := range []string{"reload", "detach", "set"} {
+		p.wantError(0, "no shaper is attached: .*", c, "--all")
 	}
+	p.wantError(0, "no shaper is attached: .*", "set", "--all", "link", "wan", "rate=1mbit")
+	p.wantError(1, "no shaper is attached: .*", "confirm", "--all") // the policy may have been rolled back
 }
 
 // TestLiveStatsJSON checks the names in stats --json.

@@ -42,6 +42,9 @@ func (c *Client) Detach(ctx context.Context, s cli.Streams, t *Target, all, asJS
 	}
 	a, err := c.ask(ctx, http.MethodPost, "/v1/detach", q, nil)
 	if err != nil {
+		if none := new(control.NoInterfaceError); all && err.Error() == none.Error() {
+			err = cli.AllOfNone(err)
+		}
 		return err
 	}
 	var list []json.RawMessage
