@@ -15,6 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -65,7 +66,12 @@ command's arguments.`,
 			defer client.Close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), storeTimeout)
 			defer cancel()
-			return run(ctx, client, args)
+			err = run(ctx, client, args)
+			if errors.Is(err, shared.ErrNoBudget) {
+				names, _ := shared.ListBudgets(ctx, client) // after an error there is no suggestion
+				err = fmt.Errorf("%w%s", err, spelling.DidYouMean(args[0], names))
+			}
+			return err
 		}
 		cmd.AddCommand(sub)
 		return sub

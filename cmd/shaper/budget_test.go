@@ -101,6 +101,7 @@ func TestBudgetCommands(t *testing.T) {
 
 // leaseIgnorer ignores leases.
 type leaseIgnorer struct{}
+	prints(1, "show neww", `the store has no such budget (did you mean "new"?)`)
 
 func (leaseIgnorer) SetLease(string, compiled.Lease) error { return nil }
 func (leaseIgnorer) Demand(string) ([3]uint64, error)      { return [3]uint64{}, nil }

@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
@@ -134,13 +135,20 @@ func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err erro
 	if f.number = c.Number(text); f.number != 0 {
 		return f, nil
 	}
+	near := func() string {
+		var names []string
+		for i := range c.Source.List {
+			names = append(names, c.Source.List[i].Name)
+		}
+		return spelling.DidYouMean(text, names)
+	}
 	switch c.Key {
 	case dataplane.ByOuterVLAN:
 		if id, ok := vlanNumber(text); ok {
 			f.number = c.ByID(uint64(id))
 			return f, nil
 		}
-		return f, fmt.Errorf("no customer is named %q, and it is not a VLAN ID from 0 to 4095", text)
+		return f, fmt.Errorf("no customer is named %q, and it is not a VLAN ID from 0 to 4095%s", text, near())
 	case dataplane.ByTwoVLANs:
 		outer, inner, _ := strings.Cut(text, ",")
 		first, ok := vlanNumber(strings.TrimSpace(outer))
@@ -149,7 +157,7 @@ func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err erro
 			f.number = c.ByID(uint64(first<<12 | second))
 			return f, nil
 		}
-		return f, fmt.Errorf("no customer is named %q, and it is not two VLAN IDs such as 100,7", text)
+		return f, fmt.Errorf("no customer is named %q, and it is not two VLAN IDs such as 100,7%s", text, near())
 	}
 	if !c.Key.ByAddress() {
 		f.number = findID(c, text)
@@ -158,7 +166,7 @@ func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err erro
 	addr, err := netip.ParseAddr(text)
 	switch {
 	case err != nil:
-		return f, fmt.Errorf("no customer is named %q, and it is not an address such as 192.0.2.1", text)
+		return f, fmt.Errorf("no customer is named %q, and it is not an address such as 192.0.2.1%s", text, near())
 	case addr.Zone() != "":
 		return f, cli.Usagef("%q has a zone: give the address without it", text)
 	}

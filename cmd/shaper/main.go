@@ -134,9 +134,7 @@ color.`,
 		&cobra.Group{ID: "look", Title: "Inspect:"},
 		&cobra.Group{ID: "plan", Title: "Plan:"},
 	)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cli.Usagef("%w: see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newRun(s), newServe(s), newTap(s), newReplay(s), newReload(s), newSet(s), newCustomer(s),
 		newConfirm(s), newDetach(s),

@@ -60,12 +60,13 @@ walk: meter dataplane compiled pipeline bpf remedy cause engine record image | t
 # language
 strictjson:
 pattern:
+spelling:
 output:
 calendar:
 quota:
 changes: safedir strictjson
 customers: changes strictjson
-policyfile: meter marker queue dataplane compiled pattern calendar changes customers
+policyfile: meter marker queue dataplane compiled pattern spelling calendar changes customers
 say: meter unsaid shared queue dataplane compiled policyfile | tests: policytest
 lint: meter queue dataplane compiled policyfile say
 cli: dataplane compiled remedy output policyfile say lint
@@ -98,8 +99,8 @@ simulate: meter lease world policyfile
 # operation
 connections:
 budgets: meter lease shared compiled pipeline policyfile say | tests: dataplane kernel storetest
-live: meter shared dataplane compiled tap standby kernel strictjson calendar quota changes customers policyfile
-	say cli budgets | tests: lease
+live: meter shared dataplane compiled tap standby kernel strictjson spelling calendar quota changes customers
+	policyfile say cli budgets | tests: lease
 control: dataplane compiled safedir kernel strictjson changes policyfile connections live
 metrics: meter shared dataplane compiled kernel tap policyfile say cli connections live | tests: lease
 	policytest
@@ -116,7 +117,7 @@ serve: dataplane kernel watch policyfile say cli changes live control metrics st
 # command
 docs:
 manual: | tests:
-shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output
+shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern spelling output
 	changes policyfile say lint cli check diff policywriter routers tc libreqos decisions episodes explain annotate report
 	summary compare advise simulate budgets live control stats process detach reload remote serve docs manual | tests: queue kernel tap
 	storetest nettest oracle chrome

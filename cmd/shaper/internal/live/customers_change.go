@@ -221,7 +221,7 @@ func (c *Changer) recordOf(
 	case item.Name == "":
 		return nil, result, errors.New("the name of the customer is missing")
 	case now == nil && (item.Do == Remove || item.Do == Patch || item.Match != ""):
-		return nil, result, fmt.Errorf("customer %q: %w", item.Name, ErrNoCustomer)
+		return nil, result, fmt.Errorf("customer %q: %w%s", item.Name, ErrNoCustomer, nearCustomer(roster, item.Name))
 	case item.Match != "" && item.Match != AnyVersion && item.Match != now.Version:
 		return nil, result, fmt.Errorf("customer %q: %w", item.Name, ErrVersion)
 	}

@@ -62,7 +62,7 @@ func (f *Flags) NoneError(name string) error {
 			f.AtDirection())
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
-		return err
+		return NearInterface(err)
 	}
 	if hasTap(name) {
 		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)

@@ -146,7 +146,7 @@ func TestLiveRemoteChanges(t *testing.T) {
 		want("set "+name, name+`: link "wan": rate 9mbit, since .* by nobody with the API\n`)
 	}
 	want("set ?0", `(?s)a0: link .*\nb0: link .*\n`)
-	refused(1, "set a* link lan rate=9mbit", `a0: no link "lan" in the policy\nshaper: a1: no link "lan" in the policy`)
+	refused(1, "set a* link lan rate=9mbit", `a0: no link "lan" in the policy \(did you mean "wan"\?\)\nshaper: a1: no link "lan" in the policy \(did you mean "wan"\?\)`)
 	refused(1, "set c0 link wan rate=9mbit", `interface "c0" is not shaped by this process.*`)
 	refused(2, "set a0 link wan rate=9mbit --direction egress", `--direction does not work through the control socket .*`)
 	s.ask(0, "set", "*", "link", "wan", "reset")

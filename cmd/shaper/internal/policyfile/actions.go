@@ -56,7 +56,8 @@ func (l *loader) namedQueue(n *yaml.Node) *dataplane.Queue {
 	}
 	q := l.queues[name]
 	if q == nil {
-		l.fail(n, "no queue named %q: %s", name, l.queueHint)
+		l.fail(n, "no queue named %q%s: %s", name,
+			l.didYouMean("queue", name, func() []string { return sorted(l.queues) }), l.queueHint)
 	}
 	return q
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
@@ -106,9 +107,44 @@ func (c *Compiled) ChangeCompiler(book changes.Book, now time.Time) *ChangeCompi
 }
 
 // UnknownError means that the policy lacks the part.
-type UnknownError struct{ changes.Target }
+type UnknownError struct {
+	changes.Target
+	names func() []string // of the parts of this kind that the policy has; nil: unknown
+}
 
-func (e *UnknownError) Error() string { return fmt.Sprintf("no %v in the policy", e.Target) }
+func (e *UnknownError) Error() string {
+	text := fmt.Sprintf("no %v in the policy", e.Target)
+	if e.names != nil {
+		text += spelling.DidYouMean(e.Name, e.names())
+	}
+	return text
+}
+
+// unknown returns the error for a part that a plan lacks.
+func unknown(plan *compiled.Plan, t changes.Target) error {
+	return &UnknownError{t, func() []string { return PartNames(plan, t.Kind) }}
+}
+
+// PartNames returns the names of the parts of a kind, in the order of a plan.
+func PartNames(plan *compiled.Plan, kind changes.TargetKind) (names []string) {
+	switch kind {
+	case changes.Customer:
+		if plan.Customers != nil {
+			for i := range plan.Customers.Source.List {
+				names = append(names, plan.Customers.Source.List[i].Name)
+			}
+		}
+	case changes.Link:
+		for i := range plan.Links {
+			names = append(names, plan.Links[i].Name)
+		}
+	case changes.Queue:
+		for i := range plan.Queues {
+			names = append(names, plan.Queues[i].Source.Name)
+		}
+	}
+	return names
+}
 
 // TermsError is the error for terms of a change that the policy does not allow.
 type TermsError struct {
@@ -126,7 +162,7 @@ func (a *ChangeCompiler) Service(name string) (uint32, *compiled.Service, error)
 	t := changes.Target{Kind: changes.Customer, Name: name}
 	from := a.base.Customers
 	if from == nil || from.Number(name) == 0 {
-		return 0, nil, &UnknownError{t}
+		return 0, nil, unknown(a.base, t)
 	}
 	number := from.Number(name)
 	terms := a.book.Terms(t, a.now)
@@ -157,7 +193,7 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 	}
 	i := slices.IndexFunc(l.plans, func(p *plan) bool { return p.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("no plan named %q in the policy", name)
+		return nil, l.noPlan(name)
 	}
 	named := &a.base.Customers.Plans[i]
 	cells := l.rows.ownParameters(row.Source)
@@ -238,7 +274,7 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 			return share(rates{q.Drain, other.Drain}, guarantee, q.Priority, q.Weight)
 		}
 	}
-	return changes.Terms{}, &UnknownError{t}
+	return changes.Terms{}, unknown(plan, t)
 }
 
 // OwnPlan returns the name of the plan of a customer, whatever quotas and schedules say.
@@ -278,7 +314,7 @@ func (a *ChangeCompiler) allRates(last *changes.Target) (plan *compiled.Plan, st
 		if a.knows(t) {
 			known = append(known, t)
 		} else {
-			stale = append(stale, &UnknownError{t})
+			stale = append(stale, unknown(a.base, t))
 		}
 	}
 	for _, t := range a.book.Targets() {

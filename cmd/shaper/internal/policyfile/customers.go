@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -179,7 +180,7 @@ func (l *loader) inRows(object any) bool {
 // NearColumn returns the column that a misspelled one in the file of customers may mean, or "".
 func (f *File) NearColumn(name string) string {
 	all, _ := contents(f.Policy.Customers.Key, "")
-	return nearest(name, all)
+	return spelling.Nearest(name, all)
 }
 
 // Ignored returns the ignored columns of the file of customers, and the place of its header.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
 )
 
 // readHeader reads the names of the columns. It returns false if no cell of the rows can be checked.
@@ -78,7 +80,7 @@ func (r *rowReader) checkMissing(found map[string][]int, need []string) bool {
 				"the first line has a comma, so commas are the separators: put cells with a comma in quotes")
 			return false
 		default:
-			near := nearest(name, r.ignored)
+			near := spelling.Nearest(name, r.ignored)
 			if near != "" {
 				near = fmt.Sprintf(" (is it %q?)", near)
 			}

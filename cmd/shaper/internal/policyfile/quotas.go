@@ -191,7 +191,8 @@ func (l *loader) checkRules() {
 	for _, r := range l.ruled {
 		switch p := byName[r.name]; {
 		case p == nil:
-			l.fail(r.node, "%s: no plan named %q: define it under plans:", r.key, r.name)
+			l.fail(r.node, "%s: no plan named %q%s: define it under plans:", r.key, r.name,
+				l.didYouMean("plan", r.name, l.planNames))
 		case p == r.by:
 			l.fail(r.node, "%s: plan %q selects itself: name another plan", r.key, r.name)
 		case p.rules.Any():

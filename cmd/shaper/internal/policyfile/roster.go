@@ -281,7 +281,7 @@ func (r *Roster) planOf(read *readRecord) (*ownPlan, error) {
 	l := r.file.loader
 	i := slices.IndexFunc(l.plans, func(p *plan) bool { return p.Name == read.customer.Plan.Name })
 	if i < 0 {
-		return nil, fmt.Errorf("no plan named %q in the policy", read.customer.Plan.Name)
+		return nil, l.noPlan(read.customer.Plan.Name)
 	}
 	named := &r.from.Plan.Customers.Plans[i]
 	if read.customer.Plan == l.plans[i].ServicePlan {

@@ -28,7 +28,8 @@ func isMissing(name string) bool {
 // error instead.
 func announceWait(w io.Writer, name string, wait bool) error {
 	if !wait {
-		return fmt.Errorf("%w: use --wait to wait for it", &kernel.NoInterfaceError{Name: name})
+		return fmt.Errorf("%w: use --wait to wait for it",
+			live.NearInterface(&kernel.NoInterfaceError{Name: name}))
 	}
 	fmt.Fprintf(w, "shaper: there is no interface %s yet: waiting for it to appear\n", name)
 	return nil
