@@ -87,6 +87,7 @@ func finishCommands(root *cobra.Command) {
 		}
 		completeValues(cmd)
 	})
+	wrapHelp(root)
 }
 
 // walkCommands calls do for a command and all of its subcommands.

@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// columns is the maximum width of output for people, in characters.
-const columns = 80
+// Columns is the maximum width of output for people, in characters.
+const Columns = 80
 
 // Number is a cell to be shortened if the table is too wide.
 type Number int64
@@ -36,7 +36,7 @@ const narrowest = 6
 // Render draws the table.
 func (g *Table) Render(terminal bool) string {
 	out := g.draw(Grouped, nil)
-	if WidthOf(out) <= columns {
+	if WidthOf(out) <= Columns {
 		return out
 	}
 	out = g.draw(shortened, nil)
@@ -49,7 +49,7 @@ func (g *Table) Render(terminal bool) string {
 			most[column] = max(most[column], text.StringWidthWithoutEscSequences(fmt.Sprint(row[column])))
 		}
 	}
-	for over := WidthOf(out) - columns; over > 0; over-- {
+	for over := WidthOf(out) - Columns; over > 0; over-- {
 		widest := slices.MaxFunc(g.Names, func(a, b int) int { return most[a] - most[b] })
 		if most[widest] <= narrowest {
 			break
@@ -118,7 +118,7 @@ const labels = 11
 func (p *Printer) Folded(lines string) {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimRight(line, "\n")
-		if WidthOf(line) <= columns {
+		if WidthOf(line) <= Columns {
 			p.Printf("%s\n", line)
 			continue
 		}
@@ -126,7 +126,7 @@ func (p *Printer) Folded(lines string) {
 		if strings.HasPrefix(line, "  ") {
 			hang, now, line = labels, line[:labels], line[labels:]
 		}
-		room, empty := columns-hang, true
+		room, empty := Columns-hang, true
 		for _, word := range strings.Fields(line) {
 			if letters := []rune(word); len(letters) > room && IsTerminal(p.W) {
 				word = "…" + string(letters[len(letters)-room+1:])
@@ -134,7 +134,7 @@ func (p *Printer) Folded(lines string) {
 			switch {
 			case empty:
 				now += word
-			case WidthOf(now)+1+WidthOf(word) <= columns:
+			case WidthOf(now)+1+WidthOf(word) <= Columns:
 				now += " " + word
 			default:
 				p.Printf("%s\n", now)

@@ -17,6 +17,16 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// Width returns the number of columns of a terminal, or 80 for other streams.
+func Width(stream any) int {
+	if f, ok := stream.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return Columns
+}
+
 // Colored reports whether output to a stream is colored: on a terminal, unless NO_COLOR is set
 // (https://no-color.org).
 func Colored(stream any) bool { return IsTerminal(stream) && os.Getenv("NO_COLOR") == "" }
