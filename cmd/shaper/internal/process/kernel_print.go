@@ -41,7 +41,9 @@ func (k *kernelPlane) printEnd(sh *kernel.Shaper, stays bool, failed error) erro
 	p := k.print()
 	stats, err := sh.Stats()
 	if err == nil {
-		p.Printf("\n%s\n", say.Counters(&sh.Outline, stats, k.colored))
+		counters := say.Counters(&sh.Outline, stats, k.colored)
+		p.Printf("\n%s\n", counters.Render(say.IsTerminal(p.W)))
+		p.Folded(counters.Foot)
 	}
 	if queues, err := sh.Queues(); err == nil && live.Unassigned(queues) > 0 {
 		n := say.Grouped(live.Unassigned(queues))

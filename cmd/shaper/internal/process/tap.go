@@ -282,7 +282,9 @@ func (t *tapPlane) printEnd() error {
 	p := t.print()
 	for _, sh := range t.list {
 		now := sh.Snapshot()
-		p.Printf("\n%s\n", say.Counters(&now.About.Outline, now.Now.Stats, t.colored))
+		counters := say.Counters(&now.About.Outline, now.Now.Stats, t.colored)
+		p.Printf("\n%s\n", counters.Render(say.IsTerminal(p.W)))
+		p.Folded(counters.Foot)
 		live.PrintLost(p, &now.About, now.Now.Lost)
 		p.Printf("%s: ended\n", live.Name(&now.About))
 	}

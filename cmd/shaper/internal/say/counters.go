@@ -7,7 +7,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // DropReasons counts dropped packets by reason. drops counts those of a class by cause, for each
@@ -45,9 +44,27 @@ func reasonNames(reasons map[string]dataplane.Count) string {
 	return strings.Join(lines, "\n")
 }
 
-// Counters draws the counters, one line per class and color. If packets got CE or were dropped,
+// fewEmpty is the maximum number of classes without packets that have lines in a table of counters.
+const fewEmpty = 2
+
+// EmptyClasses returns a line with the names of the classes without packets, to be printed instead of their
+// lines in a table; "" if they are few, or all.
+func EmptyClasses(plan *compiled.Outline, stats []dataplane.ClassStats) string {
+	var names []string
+	for i := range plan.Classes {
+		if total := stats[i].Total(); total.Packets == 0 {
+			names = append(names, plan.Classes[i].Name)
+		}
+	}
+	if len(names) <= fewEmpty || len(names) == len(plan.Classes) {
+		return ""
+	}
+	return "no packets: " + strings.Join(names, ", ") + "\n"
+}
+
+// Counters returns the counters as a table, one line per class and color. If packets got CE or were dropped,
 // there is a column for them.
-func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool) string {
+func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool) *Table {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
 	ce := slices.ContainsFunc(stats,
 		func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
@@ -59,15 +76,15 @@ func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool
 	if drops {
 		header = append(header, "drop reason")
 	}
-	t := NewTable(3, header...)
-	add := func(row table.Row, marked dataplane.Count, reasons map[string]dataplane.Count) {
+	t := &Table{Header: header, First: 3, Names: []int{0}, Foot: EmptyClasses(plan, stats)}
+	add := func(row []any, marked dataplane.Count, reasons map[string]dataplane.Count) {
 		if ce {
 			row = append(row, orEmpty(marked))
 		}
 		if drops {
 			row = append(row, reasonNames(reasons))
 		}
-		t.AppendRow(row)
+		t.Add(row...)
 	}
 	none := dataplane.Count{}
 	for i := range stats {
@@ -75,43 +92,43 @@ func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool
 		all := st.Total()
 		if i == len(plan.Classes) {
 			if all.Packets > 0 {
-				add(table.Row{
-					Unclassified, "", Grouped(all.Packets), Percent(all.Packets, all.Packets),
-					Grouped(all.Bytes), orEmpty(st.UntakenDropped), "", "",
+				add([]any{
+					Unclassified, "", Number(all.Packets), Percent(all.Packets, all.Packets),
+					Number(all.Bytes), orEmpty(st.UntakenDropped), "", "",
 				},
 					none, DropReasons(nil, st.UntakenDropped))
 			}
 			break
 		}
 		name := plan.Classes[i].Name
-		if all.Packets == 0 {
-			t.AppendRow(table.Row{name, "", "0", "", "0", "", "", ""})
+		if all.Packets == 0 && t.Foot == "" {
+			add([]any{name, "", Number(0), "", Number(0), "", "", ""}, none, nil)
 		}
 		for color := meter.Green; color <= meter.Red; color++ {
 			n := st.Colors[color]
 			if n.Packets == 0 {
 				continue
 			}
-			add(table.Row{
-				name, Color(color, colored), Grouped(n.Packets), Percent(n.Packets, all.Packets),
-				Grouped(n.Bytes), orEmpty(st.Dropped(color)), orEmpty(st.Marked[color]),
+			add([]any{
+				name, Color(color, colored), Number(n.Packets), Percent(n.Packets, all.Packets),
+				Number(n.Bytes), orEmpty(st.Dropped(color)), orEmpty(st.Marked[color]),
 				orEmpty(st.Queued[color]),
 			}, st.CE[color], DropReasons(st.Drops[color:color+1], none))
 			name = ""
 		}
 		if st.Behind.Packets > 0 { // dropped by the qdisc, color unknown
-			add(table.Row{name, "", "", "", "", Grouped(st.Behind.Packets), "", ""}, none,
+			add([]any{name, "", "", "", "", Number(st.Behind.Packets), "", ""}, none,
 				map[string]dataplane.Count{dataplane.CauseQueue.String(): st.Behind})
 		}
 	}
-	return t.Render()
+	return t
 }
 
-func orEmpty(c dataplane.Count) string {
+func orEmpty(c dataplane.Count) any {
 	if c.Packets == 0 {
 		return ""
 	}
-	return Grouped(c.Packets)
+	return Number(c.Packets)
 }
 
 // CauseName names a cause. dataplane.Causes stands for the drop of unclassified packets.

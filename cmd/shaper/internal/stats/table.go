@@ -82,8 +82,9 @@ func (v *interval) traffic(p *say.Printer) *say.Table {
 			"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets",
 			"dropped\nper s",
 		},
-		First: 3, Names: []int{0},
+		First: 3, Names: []int{0}, Foot: say.EmptyClasses(v.plan(), v.now.Stats),
 	}
+	empty := g.Foot == ""
 	for i := range v.now.Stats {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		if i == len(v.plan().Classes) {
@@ -96,12 +97,12 @@ func (v *interval) traffic(p *say.Printer) *say.Table {
 				g.Add(say.Unclassified, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered),
 					say.Speed(passed),
 					say.Number(dropped), say.Number(v.perSecond(a.UntakenDropped.Packets, dropped)))
-				g.Foot = say.Unclassified + " counts unclassified packets\n"
+				g.Foot += say.Unclassified + " counts unclassified packets\n"
 			}
 			break
 		}
 		name := v.plan().Classes[i].Name
-		if b.Total().Packets == 0 {
+		if empty && b.Total().Packets == 0 {
 			g.Add(name, "", say.Number(0), say.Number(0), "0", "0", say.Number(0), say.Number(0))
 		}
 		for color, n := range b.Colors {

@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
@@ -117,7 +118,7 @@ func Episodes(
 }
 
 // reasons lists the reasons of the drops in the order of the causes.
-func (t *EpisodeTotals) reasons() string {
+func (t *EpisodeTotals) reasons(between string) string {
 	if t.Kind != episodes.Drop.String() {
 		return t.Kind
 	}
@@ -127,7 +128,7 @@ func (t *EpisodeTotals) reasons() string {
 			names = append(names, name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, between)
 }
 
 // lack writes the lack with its unit.
@@ -158,21 +159,43 @@ func writeEpisodes(p *say.Printer, n *Replay) {
 	if count := n.Lists.YellowEpisodes; count > 0 {
 		all = append(all, say.Count(count, "yellow episode"))
 	}
-	g := say.Table{
-		Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes", "lack"}, First: 5,
-		Names: []int{1, 2},
+	list := n.Lists.Episodes
+	terminal := say.IsTerminal(p.W)
+	rows := episodeTable(list, ", ").Render(terminal)
+	if say.WidthOf(rows) > say.Columns {
+		rows = episodeTable(list, ",\n").Render(terminal)
 	}
 	var notes strings.Builder
-	list := n.Lists.Episodes
 	for i := range list {
-		t := &list[i]
-		g.Add(fmt.Sprint(i+1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS),
-			say.Number(t.Packets), say.Number(t.Bytes), t.lack())
-		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, t.Flow.text(), t.Why)
+		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, list[i].Flow.text(), list[i].Why)
 	}
 	heading := strings.Join(all, " and ")
 	if n.Lists.DropEpisodes+n.Lists.YellowEpisodes > int64(len(list)) {
 		heading = "Worst of " + heading
 	}
-	p.Printf("\n%s:\n\n%s\n\n%s", heading, g.Render(say.IsTerminal(p.W)), notes.String())
+	p.Printf("\n%s:\n\n%s\n\n%s", heading, rows, notes.String())
+}
+
+// episodeTable returns episodes as a table. between separates the reasons of one. If no episode has a lack, the
+// table has no column for it.
+func episodeTable(list []EpisodeTotals, between string) *say.Table {
+	g := &say.Table{
+		Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes"}, First: 5, Names: []int{1, 2},
+	}
+	lacks := slices.ContainsFunc(list, func(t EpisodeTotals) bool { return t.Lack != nil })
+	if lacks {
+		g.Header = append(g.Header, "lack")
+	}
+	for i := range list {
+		t := &list[i]
+		row := []any{
+			fmt.Sprint(i + 1), t.Class, t.by, t.reasons(between), t.when(), say.Time(t.DurationNS),
+			say.Number(t.Packets), say.Number(t.Bytes),
+		}
+		if lacks {
+			row = append(row, t.lack())
+		}
+		g.Add(row...)
+	}
+	return g
 }

@@ -87,7 +87,9 @@ func TotalsOf(plan *compiled.Outline, n Replay) Totals {
 func WriteTotals(w io.Writer, plan *compiled.Outline, n Replay, colored bool) error {
 	t := TotalsOf(plan, n)
 	p := say.NewPrinter(w)
-	p.Printf("%s\n\n", say.Counters(plan, n.Stats, colored))
+	counters := say.Counters(plan, n.Stats, colored)
+	p.Printf("%s\n\n", counters.Render(say.IsTerminal(w)))
+	p.Folded(counters.Foot)
 	for _, k := range n.Keys {
 		p.Printf("%s: %s\n", k.Name, k)
 	}
