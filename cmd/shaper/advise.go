@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/spf13/cobra"
 )
 
@@ -137,7 +138,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s cli.Streams, args []string) erro
 		return err
 	}
 	if len(args) == 0 {
-		answer, err := computed(s, func() (*advise.Advice, error) { return advise.Without(o) })
+		answer, err := computed(s, o, advise.Without)
 		if err != nil {
 			return err
 		}
@@ -174,7 +175,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s cli.Streams, args []string) erro
 	if err != nil {
 		return err
 	}
-	answer, err := computed(s, func() (*advise.Advice, error) { return collector.Advise(o) })
+	answer, err := computed(s, o, collector.Advise)
 	if err != nil {
 		return err
 	}
@@ -208,11 +209,20 @@ func (f *adviseFlags) draw(s cli.Streams, input *input, answer *advise.Advice) e
 }
 
 // computed returns the answer of f, which can take seconds.
-func computed(s cli.Streams, f func() (*advise.Advice, error)) (*advise.Advice, error) {
+func computed(
+	s cli.Streams, o advise.Options, f func(advise.Options) (*advise.Advice, error),
+) (*advise.Advice, error) {
 	defer cli.Interrupted.AllowExit()()
-	defer say.ShowProgress(s.Err, say.Work{Name: "computing", Done: new(atomic.Int64)})()
-	return f()
+	var done atomic.Int64
+	o.Progress = func(part float64) { done.Store(max(done.Load(), int64(part*computedUnits))) }
+	defer say.ShowProgress(s.Err, say.Work{
+		Name: "computing", Units: progress.UnitsDefault, Done: &done, All: computedUnits,
+	})()
+	return f(o)
 }
+
+// computedUnits is the number of units of the progress of advise.
+const computedUnits = 100
 
 // load returns the policy, or one that only counts lengths.
 func (f *adviseFlags) load() (*policyfile.Compiled, error) {

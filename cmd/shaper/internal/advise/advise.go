@@ -18,6 +18,11 @@ type Options struct {
 	Target meter.Rate    // goodput for TCP to reach; zero: none
 	RTT    time.Duration // 0: as measured in the capture
 	Flows  int           // TCP flows at one time; 0: as in the capture
+	// Progress is called with the part of the work that is done, from 0 to 1, also by several goroutines at
+	// once. It may be nil.
+	Progress func(done float64)
+
+	phase phase
 }
 
 // fewPackets is the number of packets below which a capture is too short for advice.
@@ -97,6 +102,7 @@ type Class struct {
 // Without answers without a capture, at o.Rate and o.RTT.
 func Without(o Options) (*Advice, error) {
 	a := &Advice{Warnings: []string{}}
+	o.phase = phase{o.Progress, 0, 1}
 	return a, a.close(o, 0)
 }
 
@@ -107,9 +113,12 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= fewPackets,
 		TCP: c.connections.Throttle(),
 	}}
+	whole := phase{o.Progress, 0, 1}
+	o.phase = whole.part(0, openPart)
 	if err := c.addClasses(a, o); err != nil {
 		return nil, err
 	}
+	o.phase = whole.part(openPart, 1)
 	t := &a.Capture.TCP
 	if o.RTT == 0 {
 		o.RTT = time.Duration(t.RTT)
@@ -136,10 +145,15 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 	return a, nil
 }
 
+// openPart is the estimated part of the work for answers without TCP.
+const openPart = 0.5
+
 // addClasses answers for each meter, or, if the only class has none, for all packets.
 func (c *Collector) addClasses(a *Advice, o Options) error {
 	var done []*Stream
+	whole := o.phase
 	for i, s := range c.classes {
+		o.phase = whole.part(float64(i)/float64(len(c.classes)), float64(i+1)/float64(len(c.classes)))
 		class := &c.plan.Classes[i]
 		switch {
 		case s == nil && class.Stage >= 0:

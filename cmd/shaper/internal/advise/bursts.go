@@ -22,18 +22,18 @@ func (s *Stream) whole(a *Advice, o Options) (err error) {
 			meter.TRTCM{CIR: o.Rate, PIR: o.Peak},
 			meter.TRTCM4115{CIR: o.Rate, EIR: meter.BitRate(pir - cir)},
 		}
-		if a.Bursts, err = s.bursts(o.Rate, like, o.LossTarget); err != nil {
+		if a.Bursts, err = s.bursts(o.Rate, like, o.LossTarget, o.phase.part(0, openPart)); err != nil {
 			return err
 		}
 		a.LowerBound = a.Capture.TCP.Throttled
 	}
-	a.Rates, err = s.atRates(o.Rate, a.Capture.Rate())
+	a.Rates, err = s.atRates(o.Rate, a.Capture.Rate(), o.phase.part(openPart, 1))
 	return err
 }
 
 // class answers for classes with a meter of these parameters.
 func (s *Stream) class(p meter.Params, o Options) (*Class, error) {
-	b, err := s.bursts(p.Buckets()[0].Rate, []meter.Params{p}, o.LossTarget)
+	b, err := s.bursts(p.Buckets()[0].Rate, []meter.Params{p}, o.LossTarget, o.phase)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,9 @@ func (s *Stream) class(p meter.Params, o Options) (*Class, error) {
 
 // bursts returns the curve of burst and loss at a rate, and the meters with the smallest bursts
 // whose losses stay within w.
-func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w LossTarget) (*Bursts, error) {
+func (s *Stream) bursts(
+	rate meter.Rate, meters []meter.Params, w LossTarget, work phase,
+) (*Bursts, error) {
 	d, err := s.demandAt(rate)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w LossTarget) (*
 	if b.Frontier, err = d.frontier(); err != nil {
 		return nil, err
 	}
-	return b, parallel(len(meters), func(i int) error {
+	return b, work.parallel(len(meters), func(i int) error {
 		p, err := s.fitBursts(meters[i], w)
 		if err != nil {
 			return err
@@ -89,7 +91,7 @@ func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w LossTarget) (*
 
 // atRates returns the bursts of token buckets at several rates: from the average rate up, and at
 // the wanted one.
-func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
+func (s *Stream) atRates(wanted meter.Rate, average float64, work phase) ([]AtRate, error) {
 	var rates []meter.Rate
 	for _, percent := range []float64{100, 110, 125, 150, 200, 300, 500} {
 		if n := twoDigits(average * percent / 100); n > 0 {
@@ -104,7 +106,7 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 	list := make([]AtRate, len(rates))
 	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}),
 		s.allowed(dataplane.Fraction{Num: 1, Den: 100})
-	err := parallel(len(rates), func(i int) error {
+	err := work.parallel(len(rates), func(i int) error {
 		r := rates[i]
 		list[i].Rate = r.String()
 		list[i].RateBits, _ = r.Bits()

@@ -45,6 +45,8 @@ const (
 	// rates have fewer rows, and faster ones none.
 	fast    = 200_000_000
 	fastest = 2_000_000_000
+
+	searchPart = 0.4 // estimated part of the work for the search
 )
 
 // closedLoop computes the throughput of TCP at a rate. It returns nil for rates above fastest.
@@ -96,7 +98,7 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 		c.Bottlenecks[i].Results = slices.Clone(results)
 	}
 	columns := len(c.Bottlenecks[0].Results)
-	err := parallel(len(c.Bottlenecks)*columns, func(i int) error {
+	err := o.phase.part(searchPart, 1).parallel(len(c.Bottlenecks)*columns, func(i int) error {
 		b := &c.Bottlenecks[i/columns]
 		out := &b.Results[i%columns]
 		bottleneck, err := b.model(o.Rate)
@@ -124,7 +126,7 @@ func (c *ClosedLoop) search(o Options) (err error) {
 	}
 	c.Target = t
 	path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: t.Flows}
-	return parallel(2, func(i int) (err error) {
+	return o.phase.part(0, searchPart).parallel(2, func(i int) (err error) {
 		if i == 0 {
 			t.Burst, _, err = tcpmodel.SmallestBurst(path, o.Rate, t.Goodput)
 		} else {

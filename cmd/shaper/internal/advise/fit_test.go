@@ -136,7 +136,7 @@ func checkFit(t *testing.T, seed uint64) {
 		meter.SRTCM{CIR: cir},
 		meter.TRTCM{CIR: cir, PIR: pir},
 		meter.TRTCM4115{CIR: cir, EIR: eir},
-	}, w)
+	}, w, phase{})
 	if err != nil {
 		t.Fatal(err)
 	}
