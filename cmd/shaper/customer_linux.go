@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/remote"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
@@ -267,75 +265,6 @@ func changeCustomers(
 		}
 	}
 	return cli.AfterChange(p.Err)
-}
-
-// addLiveShow adds the flags of customer show for a running shaper, and returns a function that prints a
-// customer of one.
-func addLiveShow(cmd *cobra.Command, s cli.Streams) func(name, customer string, asJSON bool) error {
-	var f customerFlags
-	f.add(cmd)
-	return func(name, customer string, asJSON bool) error {
-		customers, err := f.choose(cmd, name)
-		if err != nil {
-			return err
-		}
-		defer customers.close()
-		return showLiveCustomer(s, customers, name, customer, asJSON)
-	}
-}
-
-func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer string, asJSON bool) error {
-	var found []*live.CustomerTerms
-	find := func(q live.CustomerQuery) error {
-		_, err := customers.each(q, func(t *live.CustomerTerms) error {
-			found = append(found, t)
-			return nil
-		})
-		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-		return err
-	}
-	if err := find(live.CustomerQuery{Exact: customer}); err != nil {
-		return err
-	}
-	if _, invalid := policyfile.ParseCustomerAddress(customer); len(found) == 0 && invalid == nil {
-		if err := find(live.CustomerQuery{Address: customer}); err != nil {
-			return err
-		}
-	}
-	if len(found) == 0 {
-		return fmt.Errorf("%s: no customer has the name or the address %s", name, say.Printable(customer))
-	}
-	t := found[0]
-	if asJSON {
-		return say.WriteJSON(s.Out, control.TermsOf(t))
-	}
-	p := say.NewPrinter(s.Out)
-	p.Printf("%s\n", say.Printable(t.Name))
-	for _, name := range slices.Sorted(maps.Keys(t.Cells)) {
-		p.Printf("  %-9s %s\n", name, say.Printable(t.Cells[name]))
-	}
-	p.Printf("  %-9s %s\n", "source", sourceOf(t))
-	if t.Idle > 0 {
-		p.Printf("  %-9s removed after %s without a packet\n", "idle", policyfile.FormatDuration(t.Idle, time.Hour))
-	}
-	return p.Err
-}
-
-// sourceOf says where the terms of a customer come from.
-func sourceOf(t *live.CustomerTerms) string {
-	if !t.Added {
-		return "the file of customers"
-	}
-	out := "added"
-	if by := t.Author.String(); by != "" {
-		out += " by " + say.Printable(by)
-	}
-	if !t.Since.IsZero() {
-		out += t.Since.Local().Format(", 2006-01-02 15:04:05")
-	}
-	return out
 }
 
 func newCustomerList(s cli.Streams) *cobra.Command {

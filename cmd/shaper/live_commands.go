@@ -28,7 +28,7 @@ var (
 	}
 	statusCommand = liveCommand{"status [IFACE]", "look", "Show what is attached, and where"}
 	statsCommand  = liveCommand{
-		"stats [IFACE]", "look",
+		"stats [IFACE [CUSTOMER]]", "look",
 		"Show counters, rates and tokens of a running shaper",
 	}
 	budgetCommand = liveCommand{

@@ -24,16 +24,19 @@ func newStats(s cli.Streams) *cobra.Command {
 		Long: `Show the counters of a running shaper by class and color, the current rates, and
 the tokens of the meters. Bytes are counted by the policy's length rule. With
 --links, show the tree of links instead: for each link the packets sent, the
-rates, the backlog below it, and how long its rate held packets back. Without
-IFACE, show all shaped interfaces.
+rates, the backlog below it, and how long its rate held packets back. With
+--customers, show the counters of customers; CUSTOMER is a name, an address, a
+VLAN ID or another key, as for shaper customer show. Without IFACE, show all
+shaped interfaces.
 
 ` + remoteHelp,
 		Example: `  shaper stats eth0
   shaper stats eth0 --watch
   shaper stats eth0 --customers --top 20 --by dropped
+  shaper stats eth0 --customers 100.64.0.1
   shaper stats eth0 --links
   shaper stats --control /run/shaper.sock "veth*"`,
-		Args: cli.AtMostOne,
+		Args: cli.WantArgs(0, 2, "at most an interface and a customer"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := all.Check(args); err != nil {
 				return err
@@ -42,9 +45,16 @@ IFACE, show all shaped interfaces.
 			if err := what.check(cmd); err != nil {
 				return err
 			}
-			if c, err := from.Client(); err != nil {
+			c, err := from.Client()
+			if err != nil {
 				return err
-			} else if c != nil {
+			}
+			if len(args) == 2 {
+				if what.customers.One, err = what.find(cmd, &customerFlags{f, from}, args); err != nil {
+					return err
+				}
+			}
+			if c != nil {
 				return what.ask(cmd.Context(), s, c, &remote.Target{Flags: &f, Name: cli.InterfaceArg(args)})
 			}
 			return what.show(cmd.Context(), s, &f, cli.InterfaceArg(args))
@@ -81,6 +91,23 @@ func (w *statsWhat) check(cmd *cobra.Command) (err error) {
 	return nil
 }
 
+// find returns the name of the customer of the second argument.
+func (w *statsWhat) find(cmd *cobra.Command, f *customerFlags, args []string) (string, error) {
+	if !w.ofCustomers {
+		return "", cli.Usagef("unexpected argument %q: a customer needs --customers", args[1])
+	}
+	customers, err := f.choose(cmd, args[0])
+	if err != nil {
+		return "", err
+	}
+	defer customers.close()
+	t, err := customers.find(args[0], args[1])
+	if err != nil {
+		return "", err
+	}
+	return t.Name, nil
+}
+
 // show reads the shapers itself.
 func (w *statsWhat) show(ctx context.Context, s cli.Streams, f *live.Flags, name string) error {
 	switch {
@@ -97,6 +124,8 @@ func (w *statsWhat) ask(ctx context.Context, s cli.Streams, c *remote.Client, t 
 	switch {
 	case w.links:
 		return c.Links(ctx, s, t, w.asJSON)
+	case w.customers.One != "":
+		return c.Customer(ctx, s, t, &w.customers, w.asJSON)
 	case w.ofCustomers:
 		return c.Customers(ctx, s, t, &w.customers, w.asJSON)
 	}

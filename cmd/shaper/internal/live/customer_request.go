@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -122,4 +123,16 @@ func termsOf(r *policyfile.Roster, book customers.Book, name string) *CustomerTe
 	}
 	out.version()
 	return out
+}
+
+// HasKey reports whether one of the keys of a customer, in these columns, is a text such as 100,7 for two
+// VLAN IDs.
+func (t *CustomerTerms) HasKey(columns []string, text string) bool {
+	if len(columns) == 2 {
+		first, second, _ := strings.Cut(text, ",")
+		return strings.EqualFold(t.Cells[columns[0]], strings.TrimSpace(first)) &&
+			strings.EqualFold(t.Cells[columns[1]], strings.TrimSpace(second))
+	}
+	return len(columns) == 1 && slices.ContainsFunc(strings.Fields(t.Cells[columns[0]]),
+		func(key string) bool { return strings.EqualFold(key, text) })
 }

@@ -304,6 +304,7 @@ func TestLiveSetErrors(t *testing.T) {
 		{1, `there is no interface v00 \(did you mean "v0"\?\)`, []string{"set", "v00", "customer", "a", "off"}},
 		{1, `there is no interface v00 \(did you mean "v0"\?\)`, []string{"stats", "v00"}},
 		{1, `there is no interface v00 \(did you mean "v0"\?\): use --wait to wait for it`, []string{"run", "v00", "--rate", "1mbit"}},
+		{1, `v0: no customer has the name or the address CD \(did you mean "c d"\?\)`, []string{"customer", "show", "v0", "CD"}},
 		{1, `v0: customer "CD": there is no such customer \(did you mean "c d"\?\)`, []string{"customer", "remove", "v0", "CD"}},
 		{1, `v0: no link "x" in the policy`, change("link", "x", "rate=1mbit")},
 		{1, `v0: no queue "x" in the policy`, change("queue", "x", "rate=1mbit")},

@@ -103,7 +103,11 @@ func (c *Client) ask(
 		}
 		in = bytes.NewReader(text)
 	}
-	u := url.URL{Scheme: "http", Host: "shaper", Path: path, RawQuery: query.Encode()}
+	u, err := url.Parse("http://shaper" + path) // path is escaped
+	if err != nil {
+		return out, err
+	}
+	u.RawQuery = query.Encode()
 	q, err := http.NewRequestWithContext(ctx, method, u.String(), in)
 	if err != nil {
 		return out, err

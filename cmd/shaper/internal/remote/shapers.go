@@ -3,7 +3,9 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -190,6 +192,46 @@ func (c *Client) Customers(
 	}
 	p := say.NewPrinter(s.Out)
 	stats.PrintCustomers(p, list)
+	return p.Err
+}
+
+// Customer prints what shaper stats --customers prints for one customer.
+func (c *Client) Customer(
+	ctx context.Context, s cli.Streams, t *Target, f *stats.CustomerFlags, asJSON bool,
+) error {
+	if f.By == "rate" {
+		return cli.Usagef("--by rate of one customer does not work through the control socket %s", say.Printable(c.path))
+	}
+	var found struct {
+		Plan       string
+		Directions []struct {
+			Interface, Direction string
+			stats.CustomerCounts
+		}
+	}
+	a, err := c.ask(ctx, http.MethodGet, "/v1/customers/"+url.PathEscape(f.One), t.query(), nil)
+	if err == nil {
+		err = c.decode(a.body, &found)
+	}
+	if err != nil {
+		return err
+	}
+	p, list := say.NewPrinter(s.Out), []stats.CustomerList(nil)
+	for _, d := range found.Directions {
+		if t.skips(d.Direction) {
+			continue
+		}
+		row := stats.CustomerStats{Name: f.One, Plan: found.Plan, CustomerCounts: d.CustomerCounts}
+		one := stats.CustomerList{
+			Interface: d.Interface, Direction: d.Direction, Number: 1, List: []stats.CustomerStats{row},
+		}
+		if list = append(list, one); asJSON {
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, one))
+		}
+	}
+	if !asJSON {
+		stats.PrintCustomers(p, list)
+	}
 	return p.Err
 }
 

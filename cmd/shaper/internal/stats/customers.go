@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -22,12 +23,13 @@ type CustomerFlags struct {
 	on  bool
 	Top int
 	By  string
+	One string // name of the only customer; "": all
 }
 
 // Add adds the flags to a command.
 func (c *CustomerFlags) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&c.on, "customers", false, "show the counters of customers instead")
+	f.BoolVar(&c.on, "customers", false, "show the counters of customers instead, or of the CUSTOMER after IFACE")
 	f.IntVar(&c.Top, "top", 20, "with --customers, show the first `N` customers; 0: all")
 	f.StringVar(&c.By, "by", "bytes", "with --customers, sort by `COUNTER`: bytes, dropped or rate")
 }
@@ -147,6 +149,19 @@ func (c *CustomerFlags) Rank(
 	out.Head = CustomerList{
 		Interface: about.Interface, Direction: about.Direction.String(), Number: len(list),
 		List: []CustomerStats{},
+	}
+	if c.One != "" {
+		all := read
+		read = func() (int64, []live.Customer, error) {
+			at, list, err := all()
+			i := slices.IndexFunc(list, func(row live.Customer) bool { return row.Name == c.One })
+			if err != nil || i < 0 {
+				return at, nil, err
+			}
+			return at, list[i : i+1], nil
+		}
+		list = slices.DeleteFunc(list, func(row live.Customer) bool { return row.Name != c.One })
+		out.Head.Number = len(list)
 	}
 	var before map[string]dataplane.Count
 	if out.rates {

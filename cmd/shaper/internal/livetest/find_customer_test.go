@@ -1,0 +1,84 @@
+package livetest
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLiveFindCustomer looks up one customer with its counters, by name, address and VLAN ID, at the
+// interface and through the control socket.
+func TestLiveFindCustomer(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	s := newControlSockets(t)
+	policy, _ := writeTable(t, "green: pass", setPlans, setTable+"d/e,192.0.2.4 2001:db8:4::/48,ample\n")
+	r := p.runShaper(s.flags("--policy", policy, "--direction", "both")...)
+	p.wantPassed("c d", "192.0.2.3", 3, 3)
+	for _, by := range [][]string{nil, {"--control", s.write}} {
+		show := func(code int, args ...string) (out, errs string) {
+			t.Helper()
+			return p.wantExit(code, append(append([]string{"stats", "v0", "--customers"}, args...), by...)...)
+		}
+		for _, tt := range []struct{ search, name, plan string }{
+			{"c d", "c d", "large"}, {"192.0.2.3", "c d", "large"}, {"d/e", "d/e", "ample"},
+			{"192.0.2.4", "d/e", "ample"}, {"2001:db8:4::1", "d/e", "ample"},
+		} {
+			out, _ := show(0, tt.search, "--json")
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			if len(lines) != 2 {
+				t.Fatalf("%v %s: %q, want a line for each direction", by, tt.search, out)
+			}
+			for i, direction := range []string{"egress", "ingress"} {
+				row := decodeJSON[struct {
+					Interface, Direction string
+					Number               int
+					Customers            []customerRow
+				}](t, lines[i])
+				packets := int64(0)
+				if tt.name == "c d" && direction == "egress" {
+					packets = 3
+				}
+				if row.Interface != "v0" || row.Direction != direction || row.Number != 1 ||
+					len(row.Customers) != 1 || row.Customers[0].Name != tt.name || row.Customers[0].Plan != tt.plan ||
+					row.Customers[0].packetCount != sentPackets(packets) {
+					t.Errorf("%v %s: %s, want %s with %d packets at %s", by, tt.search, lines[i], tt.name, packets, direction)
+				}
+			}
+		}
+		out, _ := show(0, "192.0.2.3", "--direction", "egress")
+		if !strings.HasPrefix(out, "v0 egress: 1 customer\n") || !strings.Contains(out, "c d") ||
+			strings.Contains(out, "d/e") || strings.Contains(out, "more") {
+			t.Errorf("%v: it prints %q", by, out)
+		}
+		if _, errs := show(1, "CD"); !strings.Contains(errs,
+			`v0: no customer has the name or the address CD (did you mean "c d"?)`) {
+			t.Errorf("%v: an unknown customer: %q", by, errs)
+		}
+	}
+	if out, _ := p.wantExit(0, "stats", "v0", "--customers", "a", "--by", "rate", "--json"); !strings.Contains(out,
+		`"rate_bit_s":0`) {
+		t.Errorf("with a rate: %q", out)
+	}
+	p.wantError(2, `unexpected argument "a": a customer needs --customers`, "stats", "v0", "a")
+	r.stopBySIGTERM()
+
+	for key, table := range map[string]string{
+		"vlan":           "customer,vlan,plan\na,7,small\nb,8 3000,small\n",
+		"[svlan, cvlan]": "customer,svlan,cvlan,plan\na,7,9,small\nb,3000,7,small\n",
+	} {
+		policy := writePolicy(t, "classes: [{name: all, per: customer, meter: plan}]\ncustomers: {file: c.csv, key: "+
+			key+"}\nplans:\n"+setPlans)
+		rewriteFile(t, filepath.Join(filepath.Dir(policy), "c.csv"), table)
+		r := p.runShaper("--policy", policy)
+		search := map[string]string{"vlan": "3000", "[svlan, cvlan]": "3000,7"}[key]
+		for _, command := range [][]string{{"stats", "v0", "--customers"}, {"customer", "show", "v0"}} {
+			if out, _ := p.wantExit(0, append(command, search, "--json")...); !strings.Contains(out, `"name":"b"`) ||
+				strings.Contains(out, `"name":"a"`) {
+				t.Errorf("%v by %s: %q", command, key, out)
+			}
+			p.wantError(1, "v0: no customer has the name or the address 9.*", append(command, "9")...)
+		}
+		r.stopBySIGTERM()
+	}
+}
