@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,6 +67,18 @@ func TestBudgetCommands(t *testing.T) {
 		"p 100 packets/s 400 packets")
 	shows("list --json", `{"name":"p","packets":true,"size":{"rate":[800,0],"burst":[400,0]}`,
 		`{"name":"b","packets":false,"size":{"rate":[80000000,100000000]`)
+	for _, args := range []string{"list --json", "show p --json"} {
+		_, text := command(args)
+		for d := json.NewDecoder(strings.NewReader(text)); d.More(); {
+			var value any
+			if err := d.Decode(&value); err != nil {
+				t.Fatal(err)
+			}
+			if err := schemaOf(t, "budget", strings.Fields(args)[0]).Validate(value); err != nil {
+				t.Errorf("%s: %v", args, err)
+			}
+		}
+	}
 	shows("show p", "budget p rate 100 packets/s, the smallest of the hosts' policies burst 400 packets held",
 		"host 100 packets/s")
 	prints(0, "set p rate=50p/1s", "budget p: rate 50 packets/s, burst 400 packets for all hosts")
@@ -88,6 +101,7 @@ func TestBudgetCommands(t *testing.T) {
 		return code == 0 && text == "budget p: dropped host host"
 	})
 	prints(1, "drop p host", "the budget has no such host")
+	prints(1, "show neww", `the store has no such budget (did you mean "new"?)`)
 	prints(1, "show nothing", "the store has no such budget")
 	for _, want := range []string{
 		`budget b: .*bit/s of 80 Mbit/s \+ 100 Mbit/s, with 1 host\n`,
@@ -101,7 +115,6 @@ func TestBudgetCommands(t *testing.T) {
 
 // leaseIgnorer ignores leases.
 type leaseIgnorer struct{}
-	prints(1, "show neww", `the store has no such budget (did you mean "new"?)`)
 
 func (leaseIgnorer) SetLease(string, compiled.Lease) error { return nil }
 func (leaseIgnorer) Demand(string) ([3]uint64, error)      { return [3]uint64{}, nil }

@@ -141,6 +141,7 @@ func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 
 // completeValues adds the completions of a command's arguments and flags.
 func completeValues(cmd *cobra.Command) {
+	"shaper schema":  completeOutputs,
 	f := argumentValues[cmd.CommandPath()]
 	if f == nil {
 		f = liveArguments[cmd.CommandPath()]

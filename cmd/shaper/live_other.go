@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -66,6 +67,10 @@ func addLiveShow(*cobra.Command, cli.Streams) func(name, customer string, asJSON
 
 // liveArguments is empty: live commands have no completions here.
 var liveArguments map[string]cobra.CompletionFunc
+
+// liveShow and liveOutputs return nothing: live commands have no outputs here.
+func liveShow() []reflect.Type               { return nil }
+func liveOutputs() map[string][]reflect.Type { return nil }
 
 // chargedTwice is nil, because no shaper runs here.
 var chargedTwice func(budget string) string

@@ -139,7 +139,8 @@ color.`,
 		newRun(s), newServe(s), newTap(s), newReplay(s), newReload(s), newSet(s), newCustomer(s),
 		newConfirm(s), newDetach(s),
 		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
-		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
+		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newSchema(s),
+		newGuard(s), newMan(),
 	)
 	for _, t := range topics {
 		root.AddCommand(newTopic(t))

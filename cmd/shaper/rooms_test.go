@@ -61,6 +61,7 @@ walk: meter dataplane compiled pipeline bpf remedy cause engine record image | t
 strictjson:
 pattern:
 spelling:
+schema:
 output:
 calendar:
 quota:
@@ -117,7 +118,7 @@ serve: dataplane kernel watch policyfile say cli changes live control metrics st
 # command
 docs:
 manual: | tests:
-shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern spelling output
+shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern spelling schema output
 	changes policyfile say lint cli check diff policywriter routers tc libreqos decisions episodes explain annotate report
 	summary compare advise simulate budgets live control stats process detach reload remote serve docs manual | tests: queue kernel tap
 	storetest nettest oracle chrome

@@ -157,19 +157,8 @@ func parametersJSON(p meter.Params, names []string) (out []parameterJSON) {
 			continue
 		}
 		value := meter.Field(p, name)
-		if _, seed := value.(uint64); !seed && reflect.ValueOf(value).IsZero() {
-			continue
-		}
-		switch v := value.(type) {
-		case meter.Rate:
-			out = append(out, parameterJSON{name + "_amount", v.Bytes},
-				parameterJSON{name + "_period_ns", int64(v.Period)})
-		case time.Duration:
-			out = append(out, parameterJSON{name + "_ns", int64(v)})
-		case int64, int, uint64, bool:
-			out = append(out, parameterJSON{name, v})
-		default:
-			panic(fmt.Sprintf("check: parameter %s of %v is a %T, which has no unit", name, p.Kind(), v))
+		if _, seed := value.(uint64); seed || !reflect.ValueOf(value).IsZero() {
+			out = append(out, parameterOf(p, name)...)
 		}
 	}
 	return out
@@ -224,3 +213,34 @@ func (p policyPrinter) envelope(e *dataplane.Envelope, flows []*dataplane.Meter)
 		p.Printf("  rank %-2d %s%s\n", m.Rank, m.Name, own)
 	}
 }
+
+// parameterOf returns a parameter in JSON, or two for a rate.
+func parameterOf(p meter.Params, name string) []parameterJSON {
+	switch v := meter.Field(p, name).(type) {
+	case meter.Rate:
+		return []parameterJSON{{name + "_amount", v.Bytes}, {name + "_period_ns", int64(v.Period)}}
+	case time.Duration:
+		return []parameterJSON{{name + "_ns", int64(v)}}
+	case int64, int, uint64, bool:
+		return []parameterJSON{{name, v}}
+	default:
+		panic(fmt.Sprintf("check: parameter %s of %v is a %T, which has no unit", name, p.Kind(), v))
+	}
+}
+
+// MoreProperties returns the parameters of all meters, for the schema of the output.
+func (checkMeterJSON) MoreProperties() map[string]any {
+	out := map[string]any{}
+	for _, k := range meter.Kinds() {
+		kind := k.Info()
+		for _, name := range slices.Concat(kind.Required, kind.Optional) {
+			for _, p := range parameterOf(kind.Defaults, name) {
+				out[p.name] = p.value
+			}
+		}
+	}
+	return out
+}
+
+// OutputType returns the type of the output of check --json.
+func OutputType() reflect.Type { return reflect.TypeFor[checkJSON]() }
