@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -58,6 +59,56 @@ func policiesThenCapture(
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
+// directories completes with the names of directories.
+func directories(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// completeMeter completes the type of a meter, and then its parameters.
+func completeMeter(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace |
+		cobra.ShellCompDirectiveKeepOrder
+	at := strings.LastIndex(typed, " ") + 1
+	if strings.TrimSpace(typed[:at]) == "" {
+		return policyfile.MeterTypes(), directive
+	}
+	given := strings.Fields(typed[:at])
+	var list []string
+	for _, name := range policyfile.MeterParameters(given[0]) {
+		if !slices.ContainsFunc(given, func(word string) bool { return strings.HasPrefix(word, name+"=") }) {
+			list = append(list, typed[:at]+name+"=")
+		}
+	}
+	return list, directive
+}
+
+// completePlatforms completes with the platforms of the language of --from, or of all languages.
+func completePlatforms(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	languages := routers.ImportNames()
+	if from := cmd.Flag("from").Value.String(); from != "" {
+		languages = []string{from}
+	}
+	for _, language := range languages {
+		for _, row := range routers.Defaults(language) {
+			if row.Platform != "" {
+				names = append(names, row.Platform)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeGroups completes with the groups of users.
+func completeGroups(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	text, _ := os.ReadFile("/etc/group") // after an error there are no completions
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, ":")
+		names = append(names, name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 // anyFile completes with the names of all files.
 func anyFile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
@@ -90,13 +141,14 @@ var argumentValues = map[string]cobra.CompletionFunc{
 	"shaper advise":  firstArgument(captureFiles),
 	"shaper export":  firstArgument(policyFiles),
 	"shaper import":  firstArgument(anyFile),
+	"shaper schema":  completeOutputs,
 }
 
 // flagValues has the completions of flags' values, by flag.
 var flagValues = map[string]cobra.CompletionFunc{
 	"policy":   policyFiles,
 	"scenario": policyFiles,
-	"meter":    wordStarts(policyfile.MeterTypes()...),
+	"meter":    completeMeter,
 	"green":    actionWords,
 	"yellow":   actionWords,
 	"red":      actionWords,
@@ -110,6 +162,14 @@ var flagValues = map[string]cobra.CompletionFunc{
 	"to":       fixedWords(routers.ExportNames()...),
 	"uplink":   completeInterfaces,
 	"store":    wordStarts("redis://", "rediss://"),
+
+	"platform": completePlatforms,
+	"changes":  anyFile,
+	"file":     anyFile,
+	"state":    directories,
+
+	"control-group":      completeGroups,
+	"control-read-group": completeGroups,
 
 	"gso-limit": fixedWords("auto", "off"),
 
@@ -131,7 +191,7 @@ var flagValues = map[string]cobra.CompletionFunc{
 func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		list, directive := f(cmd, args, typed)
-		if directive&cobra.ShellCompDirectiveFilterFileExt == 0 {
+		if directive&(cobra.ShellCompDirectiveFilterFileExt|cobra.ShellCompDirectiveFilterDirs) == 0 {
 			list = slices.DeleteFunc(slices.Clone(list),
 				func(word string) bool { return !strings.HasPrefix(word, typed) })
 		}
@@ -141,7 +201,6 @@ func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 
 // completeValues adds the completions of a command's arguments and flags.
 func completeValues(cmd *cobra.Command) {
-	"shaper schema":  completeOutputs,
 	f := argumentValues[cmd.CommandPath()]
 	if f == nil {
 		f = liveArguments[cmd.CommandPath()]
@@ -157,6 +216,9 @@ func completeValues(cmd *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
 		flags.VisitAll(func(flag *pflag.Flag) {
 			f := flagValues[flag.Name]
+			if f == nil {
+				f = liveFlags[flag.Name]
+			}
 			switch {
 			case flag.Name == "direction" && strings.Contains(flag.Usage, "both"):
 				f = fixedWords("egress", "ingress", "both")

@@ -67,6 +67,9 @@ func TestComplete(t *testing.T) {
 		{"replay in.pcap --engine ", "go bpf " + inOrder},
 		{"replay in.pcap --meter ", meterTypes + " " + continues},
 		{"compare in.pcap --meter tr", "trtcm trtcm4115 " + continues},
+		{"replay in.pcap --meter srtcm\x00", "srtcm cir= srtcm cbs= srtcm ebs= " + continues},
+		{"replay in.pcap --meter srtcm\x00cbs=1kB\x00c", "srtcm cbs=1kB cir= " + continues},
+		{"replay in.pcap --meter none\x00", continues},
 		{"compare in.pcap --meter x --me", "--meter " + noFiles},
 		{"replay in.pcap --meter x --me", noFiles},
 		{"check --yellow ", "pass drop queue dscp= pcp= mpls= mark= ecn=ce " + continues},
@@ -113,6 +116,9 @@ func TestComplete(t *testing.T) {
 		{"simulate ", inOrder},
 	} {
 		args := strings.Split(tt.line, " ") // a space at the end begins a new word
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "\x00", " ") // a space in a word
+		}
 		if got := completeWords(t, args...); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.line, got, tt.want)
 		}

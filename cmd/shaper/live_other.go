@@ -65,8 +65,8 @@ func addLiveShow(*cobra.Command, cli.Streams) func(name, customer string, asJSON
 	return func(string, string, bool) error { return needsLinux("shaper customer show IFACE") }
 }
 
-// liveArguments is empty: live commands have no completions here.
-var liveArguments map[string]cobra.CompletionFunc
+// liveArguments and liveFlags are empty: live commands have no completions here.
+var liveArguments, liveFlags map[string]cobra.CompletionFunc
 
 // liveShow and liveOutputs return nothing: live commands have no outputs here.
 func liveShow() []reflect.Type               { return nil }

@@ -152,6 +152,9 @@ var shares = []string{
 	"rate", "guarantee", "priority", "weight", "down", "up", "down-guarantee", "up-guarantee",
 }
 
+// ShareNames returns the names of the parameters of links and queues.
+func ShareNames() []string { return slices.Clone(shares) }
+
 // Check returns an error if a change cannot be meant.
 func (c *Change) Check() error {
 	switch {

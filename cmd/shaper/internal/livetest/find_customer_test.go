@@ -82,3 +82,53 @@ func TestLiveFindCustomer(t *testing.T) {
 		r.stopBySIGTERM()
 	}
 }
+
+// TestLiveComplete completes names of parts of a running shaper, their parameters and plans.
+func TestLiveComplete(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	text := strings.Replace(linksPolicy, "classes:\n", "classes:\n  - {name: customers, per: customer, meter: plan}\n", 1)
+	policy := writePolicy(t, text+"customers: {file: c.csv}\nplans:"+setPlans)
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "c.csv"), setTable)
+	r := p.runShaper("--policy", policy)
+	const noSpace = " :38"
+	for _, tt := range []struct {
+		line, want string // words are separated by |
+	}{
+		{"set|", "v0 :4"},
+		{"set|v0|", "customer link queue :4"},
+		{"set|--all|", "customer link queue :4"},
+		{"set|v0|cu", "customer :4"},
+		{"set|v0|customer|", "a b c d :4"},
+		{"set|v0|customer|c", "c d :4"},
+		{"set|--all|link|", "ap site :4"},
+		{"set|v0|link|", "ap site :4"},
+		{"set|v0|queue|", "a b :4"},
+		{"set|v0|class|", ":4"},
+		{"set|v0|customer|a|", "plan= burst= rate= off on reset for=" + noSpace},
+		{"set|v0|customer|a|rate=1mbit|", "plan= burst= off on reset for=" + noSpace},
+		{"set|v0|customer|a|plan=", "plan=small plan=large plan=ample" + noSpace},
+		{"set|v0|customer|a|plan=l", "plan=large" + noSpace},
+		{"set|v0|customer|a|r", "rate= reset" + noSpace},
+		{"set|v0|link|ap|", "rate= guarantee= priority= weight= down= up= down-guarantee= up-guarantee= reset for=" + noSpace},
+		{"stats|v0|--customers|", "a b c d :4"},
+		{"stats|v0|--by|", "bytes dropped rate :36"},
+		{"customer|show|", "v0 :4"},
+		{"customer|show|v0|", "a b c d :4"},
+		{"customer|show|--policy|" + policy + "|", "a b c d :4"},
+		{"customer|remove|v0|a|", "b c d :4"},
+		{"customer|add|v0|x|", "plan= address= burst= rate= quota= idle=" + noSpace},
+		{"customer|add|v0|x|plan=s", "plan=small" + noSpace},
+		{"customer|list|v0|--plan|", "small large ample :4"},
+		{"customer|list|v0|--plan|a", "ample :4"},
+		{"confirm|", "v0 :4"},
+		{"reload|", "v0 :4"},
+		{"detach|", "v0 :4"},
+	} {
+		out, _ := p.wantExit(0, append([]string{"__completeNoDesc"}, strings.Split(tt.line, "|")...)...)
+		if got := strings.Join(strings.Fields(out), " "); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.line, got, tt.want)
+		}
+	}
+	r.stopBySIGTERM()
+}

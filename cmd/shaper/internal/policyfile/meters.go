@@ -22,6 +22,11 @@ var meterTypes = func() map[string]meter.KindInfo {
 // MeterTypes returns the names of all meter types, sorted.
 func MeterTypes() []string { return sorted(meterTypes) }
 
+// MeterParameters returns the names of the parameters of a meter type; nil if there is no such type.
+func MeterParameters(name string) []string {
+	return slices.Concat(meterTypes[name].Required, meterTypes[name].Optional)
+}
+
 // draft is a meter while it is read.
 type draft struct {
 	meter.KindInfo
