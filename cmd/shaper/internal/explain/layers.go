@@ -3,6 +3,8 @@ package explain
 import (
 	"strings"
 
+	"github.com/google/gopacket"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/layer"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -32,12 +34,12 @@ func layersOf(p *dataplane.Packet) []Layer {
 		if i == mostLayers {
 			return append(out, Layer{Type: "more layers", Fields: "not shown"})
 		}
-		text := l.Fields
+		_, text, _ := strings.Cut(gopacket.LayerString(l), "\t")
 		if len(text) > mostLayerText {
 			text = strings.ToValidUTF8(text[:mostLayerText], "") + "…"
 		}
 		out = append(out,
-			Layer{Type: l.Type.String(), Bytes: len(l.Contents), Fields: say.Printable(text)})
+			Layer{Type: l.LayerType().String(), Bytes: len(l.LayerContents()), Fields: say.Printable(text)})
 	}
 	return out
 }

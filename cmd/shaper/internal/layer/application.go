@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/google/gopacket"
 )
 
-func readVXLAN(h *header) Type {
+func readVXLAN(h *header) gopacket.Decoder {
 	h.num("Flags", 16)
 	h.num("GBPGroupPolicyID", 16)
 	h.num("VNI", 24)
@@ -14,7 +16,7 @@ func readVXLAN(h *header) Type {
 	return ethernet
 }
 
-func readGeneve(h *header) Type {
+func readGeneve(h *header) gopacket.Decoder {
 	h.num("Version", 2)
 	size := 4 * int(h.take(6))
 	h.put("OptionsLength", size)
@@ -27,7 +29,7 @@ func readGeneve(h *header) Type {
 	return next
 }
 
-func readGTPv1U(h *header) Type {
+func readGTPv1U(h *header) gopacket.Decoder {
 	h.num("Version", 3)
 	h.num("ProtocolType", 1)
 	h.num("Reserved", 1)
@@ -47,7 +49,7 @@ func readGTPv1U(h *header) Type {
 	if kind == 255 { // G-PDU
 		return byVersion
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 var dnsTypes = map[int]string{
@@ -55,7 +57,7 @@ var dnsTypes = map[int]string{
 	64: "SVCB", 65: "HTTPS", 255: "ANY",
 }
 
-func readDNS(h *header) Type {
+func readDNS(h *header) gopacket.Decoder {
 	h.num("ID", 16)
 	h.flag("QR")
 	h.num("OpCode", 4)
@@ -78,7 +80,7 @@ func readDNS(h *header) Type {
 		h.put("Records", fmt.Sprintf("%d byte(s)", n))
 		h.bytes(n)
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 // domain reads a domain name.
@@ -97,7 +99,7 @@ func (h *header) domain() string {
 	return ""
 }
 
-func readNTP(h *header) Type {
+func readNTP(h *header) gopacket.Decoder {
 	h.num("LeapIndicator", 2)
 	h.num("Version", 3)
 	h.num("Mode", 3)
@@ -111,10 +113,10 @@ func readNTP(h *header) Type {
 		h.put(name+"Timestamp", h.take(64))
 	}
 	h.hex("ExtensionBytes", h.left())
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readDHCPv4(h *header) Type {
+func readDHCPv4(h *header) gopacket.Decoder {
 	h.enum("Operation", 8, map[int]string{1: "Request", 2: "Reply"})
 	h.num("HardwareType", 8)
 	size := h.num("HardwareLen", 8)
@@ -145,7 +147,7 @@ func readDHCPv4(h *header) Type {
 			h.hex(fmt.Sprintf("Option%d", code), int(h.take(8)))
 		}
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 // cString returns the text before the first zero.
@@ -154,7 +156,7 @@ func cString(b []byte) string {
 	return string(text)
 }
 
-func readDHCPv6(h *header) Type {
+func readDHCPv6(h *header) gopacket.Decoder {
 	kind := h.num("MsgType", 8)
 	if kind == 12 || kind == 13 { // of a relay agent
 		h.num("HopCount", 8)
@@ -167,18 +169,18 @@ func readDHCPv6(h *header) Type {
 		name := fmt.Sprintf("Option%d", h.take(16))
 		h.hex(name, int(h.take(16)))
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 // readSIP reads the lines of a SIP header.
-func readSIP(h *header) Type {
+func readSIP(h *header) gopacket.Decoder {
 	head, _, _ := bytes.Cut(h.data, []byte("\r\n\r\n"))
 	h.put("Header", strings.ReplaceAll(string(head), "\r\n", "; "))
 	h.bytes(min(len(head)+4, len(h.data)))
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readBFD(h *header) Type {
+func readBFD(h *header) gopacket.Decoder {
 	h.num("Version", 3)
 	h.num("Diagnostic", 5)
 	h.enum("State", 2, map[int]string{0: "AdminDown", 1: "Down", 2: "Init", 3: "Up"})
@@ -191,10 +193,10 @@ func readBFD(h *header) Type {
 	h.num("RequiredMinRxInterval", 32)
 	h.num("RequiredMinEchoRxInterval", 32)
 	h.until("Authentication", size)
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readRADIUS(h *header) Type {
+func readRADIUS(h *header) gopacket.Decoder {
 	h.enum("Code", 8, map[int]string{
 		1: "Access-Request", 2: "Access-Accept", 3: "Access-Reject", 4: "Accounting-Request",
 		5: "Accounting-Response", 11: "Access-Challenge",
@@ -207,5 +209,5 @@ func readRADIUS(h *header) Type {
 		name := fmt.Sprintf("Attribute%d", h.take(8))
 		h.hex(name, int(h.take(8))-2)
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }

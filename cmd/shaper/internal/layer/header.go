@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/google/gopacket"
 )
 
 // header reads the fields of a header, and describes them as text.
@@ -99,16 +101,16 @@ func (h *header) enum(name string, bits int, names map[int]string) int {
 	return v
 }
 
-// protocol reads the number of the next protocol. It returns its type, or payload for a number
-// outside of the table.
-func (h *header) protocol(name string, bits int, table map[int]Type) Type {
+// protocol reads the number of the next protocol. It returns its decoder, or the payload's for a
+// number outside of the table.
+func (h *header) protocol(name string, bits int, table map[int]gopacket.LayerType) gopacket.Decoder {
 	v := int(h.take(bits))
 	if t, ok := table[v]; ok {
 		h.put(name, t)
 		return t
 	}
 	h.put(name, fmt.Sprintf("%#x", v))
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 // mac and ip read addresses.

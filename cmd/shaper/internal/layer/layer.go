@@ -1,24 +1,23 @@
-// Package layer decodes the headers of a packet for people. gopacket/layers decodes more, but linking
-// it costs every start of the program 4 ms and 8 MB: it fills two tables of 65,536 rows.
+// Package layer decodes the headers of a packet for people. Its decoders are registered with
+// gopacket, which runs them one after the other. gopacket/layers decodes more, but linking it costs
+// every start of the program 4 ms and 8 MB: it fills two tables of 65,536 rows.
 package layer
 
 import (
 	"fmt"
+	"sync"
+
+	"github.com/google/gopacket"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Type is the type of a layer.
-type Type int
+// firstType is the smallest layer type reserved for programs by gopacket.
+const firstType = 1000
 
-// Types of layers.
+// Layer types of this package.
 const (
-	payload Type = iota
-	fragment
-	failure   // not decoded because of an error
-	byVersion // IP by its version, and other data as a payload
-	atmCLIP   // IP by its version, and other data as LLC
-	ethernet
+	ethernet = gopacket.LayerType(firstType + iota)
 	dot1Q
 	mpls
 	pppoe
@@ -78,12 +77,11 @@ const (
 )
 
 // protocols are the names of the layer types, most of them as in gopacket/layers, and the functions
-// to read a header. They return the type of the next layer.
-var protocols = map[Type]struct {
+// to read a header. They return the decoder of the payload.
+var protocols = map[gopacket.LayerType]struct {
 	name string
-	read func(*header) Type
+	read func(*header) gopacket.Decoder
 }{
-	payload: {"Payload", readRest}, fragment: {"Fragment", readRest}, failure: {"DecodeFailure", nil},
 	ethernet: {"Ethernet", readEthernet}, dot1Q: {"Dot1Q", readDot1Q}, mpls: {"MPLS", readMPLS},
 	pppoe: {"PPPoE", readPPPoE}, ppp: {"PPP", readPPP}, sll: {"Linux SLL", readSLL},
 	sll2: {"Linux SLL2", readSLL2}, loopback: {"Loopback", readLoopback},
@@ -108,8 +106,36 @@ var protocols = map[Type]struct {
 	radius: {"RADIUS", readRADIUS},
 }
 
-// links are the types of the first layer by the link types known to dataplane.Parse.
-var links = map[dataplane.LinkType]Type{
+// register registers the layer types with gopacket.
+var register = sync.OnceFunc(func() {
+	for t, p := range protocols {
+		decode := func(data []byte, to gopacket.PacketBuilder) error {
+			h := header{data: data}
+			next := p.read(&h)
+			to.AddLayer(&decoded{t, h}) // with the fields before an error
+			if h.err != nil {
+				return fmt.Errorf("%s: %w", p.name, h.err)
+			}
+			return to.NextDecoder(next)
+		}
+		gopacket.RegisterLayerType(int(t),
+			gopacket.LayerTypeMetadata{Name: p.name, Decoder: gopacket.DecodeFunc(decode)})
+	}
+})
+
+// decoded is a header, as a layer of gopacket.
+type decoded struct {
+	kind gopacket.LayerType
+	header
+}
+
+func (d *decoded) LayerType() gopacket.LayerType { return d.kind }
+func (d *decoded) LayerContents() []byte         { return d.data[:d.bit/8] }
+func (d *decoded) LayerPayload() []byte          { return d.data[d.bit/8:] }
+func (d *decoded) String() string                { return d.text.String() }
+
+// links are the decoders of the link types known to dataplane.Parse.
+var links = map[dataplane.LinkType]gopacket.Decoder{
 	dataplane.LinkEthernet: ethernet, dataplane.LinkSLL: sll, dataplane.LinkSLL2: sll2,
 	dataplane.LinkNull: loopback, dataplane.LinkLoop: loopback, dataplane.LinkRaw: byVersion,
 	dataplane.LinkRawBSD: byVersion, dataplane.LinkRawOBSD: byVersion, dataplane.LinkIPv4: ipv4,
@@ -121,63 +147,14 @@ var links = map[dataplane.LinkType]Type{
 	dataplane.LinkSunATM: sunATM, dataplane.LinkATM: llc, dataplane.LinkATMCLIP: atmCLIP,
 }
 
-// Layer is a header of a packet, or the data after the headers.
-type Layer struct {
-	Type     Type
-	Contents []byte // the header
-	Payload  []byte // the rest of the packet without padding
-	Fields   string // names and values
-}
-
-// Decode returns the layers of a packet. After an error the last one is a DecodeFailure.
-func Decode(link dataplane.LinkType, data []byte) (layers []Layer) {
-	failed := func(err error) Layer {
-		return Layer{Type: failure, Contents: data, Fields: "Packet decoding error: " + err.Error()}
+// Decode returns the layers of a packet. After an error the last one is a gopacket.DecodeFailure.
+func Decode(link dataplane.LinkType, data []byte) []gopacket.Layer {
+	register()
+	first := links[link]
+	if first == nil {
+		first = gopacket.DecodeFunc(func([]byte, gopacket.PacketBuilder) error {
+			return fmt.Errorf("link type %v cannot be read", link)
+		})
 	}
-	next, ok := links[link]
-	if !ok {
-		return []Layer{failed(fmt.Errorf("link type %v cannot be read", link))}
-	}
-	for {
-		this, h := next.of(data), header{data: data}
-		next = protocols[this].read(&h)
-		n := h.bit / 8
-		data = h.data[n:]
-		layers = append(layers, Layer{this, h.data[:n], data, h.text.String()}) // with the fields before an error
-		if h.err != nil {
-			return append(layers, failed(fmt.Errorf("%v: %w", this, h.err)))
-		}
-		if len(data) == 0 {
-			return layers
-		}
-	}
-}
-
-// of returns the type of data, which the types byVersion and atmCLIP leave to its first byte.
-func (t Type) of(data []byte) Type {
-	if t != byVersion && t != atmCLIP {
-		return t
-	}
-	if len(data) > 0 {
-		switch data[0] >> 4 {
-		case 4:
-			return ipv4
-		case 6:
-			return ipv6
-		}
-	}
-	if t == atmCLIP {
-		return llc
-	}
-	return payload
-}
-
-// String returns the name of the type.
-func (t Type) String() string { return protocols[t].name }
-
-// readRest reads data that is not decoded.
-func readRest(h *header) Type {
-	n := len(h.bytes(h.left()))
-	fmt.Fprintf(&h.text, "%d byte(s)", n)
-	return payload
+	return gopacket.NewPacket(data, first, gopacket.NoCopy).Layers()
 }

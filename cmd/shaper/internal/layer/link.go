@@ -1,14 +1,16 @@
 package layer
 
+import "github.com/google/gopacket"
+
 // readCiscoHDLC reads the address, the control byte and an EtherType.
-func readCiscoHDLC(h *header) Type {
+func readCiscoHDLC(h *header) gopacket.Decoder {
 	h.hex("Address", 1)
 	h.hex("Control", 1)
 	return h.protocol("Protocol", 16, etherTypes)
 }
 
 // readPPPHDLC reads PPP in HDLC-like framing, or Cisco HDLC by its address.
-func readPPPHDLC(h *header) Type {
+func readPPPHDLC(h *header) gopacket.Decoder {
 	if len(h.data) > 0 && h.data[0]&0x7f == 0x0f {
 		return readCiscoHDLC(h)
 	}
@@ -16,7 +18,7 @@ func readPPPHDLC(h *header) Type {
 }
 
 // readPPPD reads PPP with a direction in the place of the address.
-func readPPPD(h *header) Type {
+func readPPPD(h *header) gopacket.Decoder {
 	h.enum("Direction", 8, map[int]string{0: "in", 1: "out"})
 	h.hex("Control", 1)
 	return readPPP(h)
@@ -24,7 +26,7 @@ func readPPPD(h *header) Type {
 
 // readFrameRelay reads an address, a control byte and a protocol (RFC 2427 §3), or an EtherType of
 // Cisco's encapsulation.
-func readFrameRelay(h *header) Type {
+func readFrameRelay(h *header) gopacket.Decoder {
 	dlci := int(h.take(6))
 	h.take(2)
 	dlci = dlci<<4 | int(h.take(4))
@@ -41,24 +43,24 @@ func readFrameRelay(h *header) Type {
 	if h.left() > 1 && h.data[h.bit/8] == 0 {
 		h.hex("Padding", 1)
 	}
-	return h.protocol("NLPID", 8, map[int]Type{0x80: snap, 0x8e: ipv6, 0xcc: ipv4, 0xcf: ppp})
+	return h.protocol("NLPID", 8, map[int]gopacket.LayerType{0x80: snap, 0x8e: ipv6, 0xcc: ipv4, 0xcf: ppp})
 }
 
 // readIPoIB reads a global routing header and the encapsulation header of RFC 4391 §6.
-func readIPoIB(h *header) Type {
+func readIPoIB(h *header) gopacket.Decoder {
 	h.hex("GlobalRouting", 40)
 	next := h.protocol("EthernetType", 16, etherTypes)
 	h.take(16)
 	return next
 }
 
-func readIEEE1394(h *header) Type {
+func readIEEE1394(h *header) gopacket.Decoder {
 	h.hex("DstAddress", 8)
 	h.hex("SrcAddress", 8)
 	return h.protocol("EthernetType", 16, etherTypes)
 }
 
-func readSymantec(h *header) Type {
+func readSymantec(h *header) gopacket.Decoder {
 	h.hex("Header", 6)
 	next := h.protocol("EthernetType", 16, etherTypes)
 	h.hex("Trailer", 36)
@@ -66,8 +68,8 @@ func readSymantec(h *header) Type {
 }
 
 // switchTag returns the reader of an Ethernet header with a switch tag of n bytes after the addresses.
-func switchTag(n int) func(*header) Type {
-	return func(h *header) Type {
+func switchTag(n int) func(*header) gopacket.Decoder {
+	return func(h *header) gopacket.Decoder {
 		h.mac("DstMAC")
 		h.mac("SrcMAC")
 		h.hex("SwitchTag", n)
@@ -76,9 +78,17 @@ func switchTag(n int) func(*header) Type {
 }
 
 // beforeLLC returns the reader of a header of n bytes before an LLC header.
-func beforeLLC(n int) func(*header) Type {
-	return func(h *header) Type {
+func beforeLLC(n int) func(*header) gopacket.Decoder {
+	return func(h *header) gopacket.Decoder {
 		h.hex("Header", n)
 		return llc
 	}
 }
+
+// atmCLIP decodes IP by its version, and other data as LLC.
+var atmCLIP = gopacket.DecodeFunc(func(data []byte, p gopacket.PacketBuilder) error {
+	if len(data) > 0 && (data[0]>>4 == 4 || data[0]>>4 == 6) {
+		return byVersion.Decode(data, p)
+	}
+	return llc.Decode(data, p)
+})

@@ -68,7 +68,7 @@ func TestLinks(t *testing.T) {
 			}
 			var got []string
 			for _, l := range Decode(link, data) {
-				got = append(got, l.Type.String())
+				got = append(got, l.LayerType().String())
 			}
 			if want := strings.TrimSpace(r.want + " IPv4 UDP"); strings.Join(got, " ") != want {
 				t.Errorf("link type %v, % x: got %q, want %s", link, r.header, got, want)
@@ -86,7 +86,7 @@ func TestShortTotalLength(t *testing.T) {
 		}
 		var got []string
 		for _, l := range Decode(dataplane.LinkIPv4, ip) {
-			got = append(got, l.Type.String())
+			got = append(got, l.LayerType().String())
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("total length %d: got %q, want %s", total, got, want)

@@ -3,10 +3,12 @@ package layer
 import (
 	"fmt"
 	"strings"
+
+	"github.com/google/gopacket"
 )
 
 // udpPorts are the protocols in UDP, by port. The payload of TCP is a part of a stream.
-var udpPorts = map[int]Type{
+var udpPorts = map[int]gopacket.LayerType{
 	53: dns, 67: dhcpv4, 68: dhcpv4, 123: ntp, 546: dhcpv6, 547: dhcpv6, 1812: radius, 2152: gtpv1U,
 	3784: bfd, 4789: vxlan, 5060: sip, 6081: geneve,
 }
@@ -14,7 +16,7 @@ var udpPorts = map[int]Type{
 // ports reads the source port and the destination port.
 func (h *header) ports() (src, dst int) { return h.num("SrcPort", 16), h.num("DstPort", 16) }
 
-func readTCP(h *header) Type {
+func readTCP(h *header) gopacket.Decoder {
 	h.ports()
 	h.num("Seq", 32)
 	h.num("Ack", 32)
@@ -26,10 +28,10 @@ func readTCP(h *header) Type {
 	h.num("Urgent", 16)
 	if size < 20 {
 		h.fail("a length of %d bytes is below the minimum of 20", size)
-		return payload
+		return nil
 	}
 	h.put("Options", tcpOptions(h.bytes(size-20)))
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 var tcpOptionNames = map[byte]string{
@@ -67,7 +69,7 @@ func tcpOptions(b []byte) string {
 	return "[" + strings.Join(list, " ") + "]"
 }
 
-func readUDP(h *header) Type {
+func readUDP(h *header) gopacket.Decoder {
 	src, dst := h.ports()
 	length := h.num("Length", 16)
 	h.num("Checksum", 16)
@@ -79,17 +81,17 @@ func readUDP(h *header) Type {
 			return t
 		}
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readUDPLite(h *header) Type {
+func readUDPLite(h *header) gopacket.Decoder {
 	h.ports()
 	h.num("ChecksumCoverage", 16)
 	h.num("Checksum", 16)
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readDCCP(h *header) Type {
+func readDCCP(h *header) gopacket.Decoder {
 	h.ports()
 	size := 4 * h.num("DataOffset", 8)
 	h.num("CCVal", 4)
@@ -99,17 +101,17 @@ func readDCCP(h *header) Type {
 	h.num("Type", 4)
 	h.flag("ExtendedSequenceNumbers")
 	h.until("Options", size)
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readSCTP(h *header) Type {
+func readSCTP(h *header) gopacket.Decoder {
 	h.ports()
 	h.num("VerificationTag", 32)
 	h.num("Checksum", 32)
 	return sctpChunk
 }
 
-func readSCTPChunk(h *header) Type {
+func readSCTPChunk(h *header) gopacket.Decoder {
 	h.enum("Type", 8, map[int]string{
 		0: "Data", 1: "Init", 2: "InitAck", 3: "Sack", 4: "Heartbeat", 5: "HeartbeatAck", 6: "Abort",
 		7: "Shutdown", 8: "ShutdownAck", 9: "Error", 10: "CookieEcho", 11: "CookieAck",
@@ -129,7 +131,7 @@ var icmpv4Types = map[int]string{
 	14: "TimestampReply",
 }
 
-func readICMPv4(h *header) Type {
+func readICMPv4(h *header) gopacket.Decoder {
 	kind := h.enum("Type", 8, icmpv4Types)
 	h.num("Code", 8)
 	h.num("Checksum", 16)
@@ -139,7 +141,7 @@ func readICMPv4(h *header) Type {
 	case 3, 4, 5, 11, 12: // the packet in error
 		return byVersion
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
 var icmpv6Types = map[int]string{
@@ -149,7 +151,7 @@ var icmpv6Types = map[int]string{
 	136: "NeighborAdvertisement", 137: "Redirect", 143: "MLDv2Report",
 }
 
-func readICMPv6(h *header) Type {
+func readICMPv6(h *header) gopacket.Decoder {
 	kind := h.enum("Type", 8, icmpv6Types)
 	h.num("Code", 8)
 	h.num("Checksum", 16)
@@ -161,29 +163,29 @@ func readICMPv6(h *header) Type {
 	case 135, 136:
 		return icmpv6Neighbor
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readICMPv6Error(h *header) Type {
+func readICMPv6Error(h *header) gopacket.Decoder {
 	h.num("Parameter", 32)
 	return byVersion // the packet in error
 }
 
-func readICMPv6Echo(h *header) Type {
+func readICMPv6Echo(h *header) gopacket.Decoder {
 	h.num("Identifier", 16)
 	h.num("SeqNumber", 16)
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readICMPv6Neighbor(h *header) Type {
+func readICMPv6Neighbor(h *header) gopacket.Decoder {
 	h.flags("Router", "Solicited", "Override")
 	h.take(29)
 	h.ip("TargetAddress", 16)
 	h.hex("Options", h.left())
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readIGMP(h *header) Type {
+func readIGMP(h *header) gopacket.Decoder {
 	h.enum("Type", 8, map[int]string{
 		0x11: "MembershipQuery", 0x12: "MembershipReportV1", 0x16: "MembershipReportV2", 0x17: "LeaveGroup",
 		0x22: "MembershipReportV3",
@@ -191,10 +193,10 @@ func readIGMP(h *header) Type {
 	h.num("MaxResponseTime", 8)
 	h.num("Checksum", 16)
 	h.ip("GroupAddress", 4)
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readOSPF(h *header) Type {
+func readOSPF(h *header) gopacket.Decoder {
 	h.num("Version", 8)
 	h.enum("Type", 8, map[int]string{
 		1: "Hello", 2: "DatabaseDescription", 3: "LinkStateRequest", 4: "LinkStateUpdate",
@@ -206,10 +208,10 @@ func readOSPF(h *header) Type {
 	h.num("Checksum", 16)
 	h.num("AuType", 16)
 	h.put("Authentication", h.take(64))
-	return payload
+	return gopacket.LayerTypePayload
 }
 
-func readVRRP(h *header) Type {
+func readVRRP(h *header) gopacket.Decoder {
 	h.num("Version", 4)
 	h.num("Type", 4)
 	h.num("VirtualRtrID", 8)
@@ -221,5 +223,5 @@ func readVRRP(h *header) Type {
 	for range count {
 		h.ip("IPAddress", 4)
 	}
-	return payload
+	return gopacket.LayerTypePayload
 }
