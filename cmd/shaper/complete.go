@@ -83,7 +83,9 @@ func completeMeter(_ *cobra.Command, _ []string, typed string) ([]string, cobra.
 }
 
 // completePlatforms completes with the platforms of the language of --from, or of all languages.
-func completePlatforms(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+func completePlatforms(
+	cmd *cobra.Command, _ []string, _ string,
+) (names []string, _ cobra.ShellCompDirective) {
 	languages := routers.ImportNames()
 	if from := cmd.Flag("from").Value.String(); from != "" {
 		languages = []string{from}

@@ -31,7 +31,7 @@ func nothing(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirecti
 	return nil, noFiles
 }
 
-// completeSet completes the arguments of set: the interface unless --all is given, a kind, a name and changes.
+// completeSet completes the arguments of set: the interface unless --all is given, a kind, a name, changes.
 func completeSet(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if all, _ := cmd.Flags().GetBool("all"); all {
 		args = append([]string{""}, args...)

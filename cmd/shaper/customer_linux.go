@@ -25,6 +25,8 @@ import (
 type customerFlags struct {
 	live.Flags
 	from remote.Flag
+
+	anyDirection bool // a direction does not matter, because customers are only looked up
 }
 
 func (f *customerFlags) add(cmd *cobra.Command) {
@@ -47,7 +49,8 @@ func (f *customerFlags) choose(cmd *cobra.Command, name string) (*runningCustome
 	}
 	ctx := cmd.Context()
 	if c != nil {
-		if err := c.Refuse(cmd, "both directions have the same customers", "direction"); err != nil {
+		const both = "both directions have the same customers"
+		if err := c.Refuse(cmd, both, "direction"); err != nil && !f.anyDirection {
 			return nil, err
 		}
 		t := remote.Target{Flags: &f.Flags, Name: name}

@@ -16,7 +16,8 @@ func liveOutputs() map[string][]reflect.Type {
 	return map[string][]reflect.Type{
 		"status": {reflect.TypeFor[stats.Status](), reflect.TypeFor[stats.Remains]()},
 		"stats": {
-			reflect.TypeFor[stats.Stats](), reflect.TypeFor[stats.CustomerList](), reflect.TypeFor[stats.LinkList](),
+			reflect.TypeFor[stats.Stats](), reflect.TypeFor[stats.CustomerList](),
+			reflect.TypeFor[stats.LinkList](),
 		},
 		"set":             {reflect.TypeFor[control.Change]()},
 		"reload":          {reflect.TypeFor[control.ReloadedShaper]()},

@@ -50,7 +50,7 @@ shaped interfaces.
 				return err
 			}
 			if len(args) == 2 {
-				if what.customers.One, err = what.find(cmd, &customerFlags{f, from}, args); err != nil {
+				if what.customers.One, err = what.find(cmd, &customerFlags{f, from, true}, args); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package livetest
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,15 +15,26 @@ func TestLiveFindCustomer(t *testing.T) {
 	s := newControlSockets(t)
 	policy, _ := writeTable(t, "green: pass", setPlans, setTable+"d/e,192.0.2.4 2001:db8:4::/48,ample\n")
 	r := p.runShaper(s.flags("--policy", policy, "--direction", "both")...)
-	p.wantPassed("c d", "192.0.2.3", 3, 3)
+	for range 3 {
+		p.near.Inject("v0", placements[0].frameOf("192.0.2.3"))
+	}
+	eventually(t, func() error {
+		if n := p.customers("--direction", "egress")["c d"].Packets; n != 3 {
+			return fmt.Errorf("%d packets, want 3", n)
+		}
+		return nil
+	})
 	for _, by := range [][]string{nil, {"--control", s.write}} {
 		show := func(code int, args ...string) (out, errs string) {
 			t.Helper()
 			return p.wantExit(code, append(append([]string{"stats", "v0", "--customers"}, args...), by...)...)
 		}
 		for _, tt := range []struct{ search, name, plan string }{
-			{"c d", "c d", "large"}, {"192.0.2.3", "c d", "large"}, {"d/e", "d/e", "ample"},
-			{"192.0.2.4", "d/e", "ample"}, {"2001:db8:4::1", "d/e", "ample"},
+			{"c d", "c d", "large"},
+			{"192.0.2.3", "c d", "large"},
+			{"d/e", "d/e", "ample"},
+			{"192.0.2.4", "d/e", "ample"},
+			{"2001:db8:4::1", "d/e", "ample"},
 		} {
 			out, _ := show(0, tt.search, "--json")
 			lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -40,9 +52,11 @@ func TestLiveFindCustomer(t *testing.T) {
 					packets = 3
 				}
 				if row.Interface != "v0" || row.Direction != direction || row.Number != 1 ||
-					len(row.Customers) != 1 || row.Customers[0].Name != tt.name || row.Customers[0].Plan != tt.plan ||
+					len(row.Customers) != 1 || row.Customers[0].Name != tt.name ||
+					row.Customers[0].Plan != tt.plan ||
 					row.Customers[0].packetCount != sentPackets(packets) {
-					t.Errorf("%v %s: %s, want %s with %d packets at %s", by, tt.search, lines[i], tt.name, packets, direction)
+					t.Errorf("%v %s: %s, want %s with %d packets at %s", by, tt.search, lines[i], tt.name, packets,
+						direction)
 				}
 			}
 		}
@@ -105,8 +119,8 @@ func TestLiveComplete(t *testing.T) {
 		{"set|v0|link|", "ap site :4"},
 		{"set|v0|queue|", "a b :4"},
 		{"set|v0|class|", ":4"},
-		{"set|v0|customer|a|", "plan= burst= rate= off on reset for=" + noSpace},
-		{"set|v0|customer|a|rate=1mbit|", "plan= burst= off on reset for=" + noSpace},
+		{"set|v0|customer|a|", "plan= burst= down= rate= up= off on reset for=" + noSpace},
+		{"set|v0|customer|a|rate=1mbit|", "plan= burst= down= up= off on reset for=" + noSpace},
 		{"set|v0|customer|a|plan=", "plan=small plan=large plan=ample" + noSpace},
 		{"set|v0|customer|a|plan=l", "plan=large" + noSpace},
 		{"set|v0|customer|a|r", "rate= reset" + noSpace},
@@ -117,7 +131,7 @@ func TestLiveComplete(t *testing.T) {
 		{"customer|show|v0|", "a b c d :4"},
 		{"customer|show|--policy|" + policy + "|", "a b c d :4"},
 		{"customer|remove|v0|a|", "b c d :4"},
-		{"customer|add|v0|x|", "plan= address= burst= rate= quota= idle=" + noSpace},
+		{"customer|add|v0|x|", "plan= address= burst= down= rate= up= quota= idle=" + noSpace},
 		{"customer|add|v0|x|plan=s", "plan=small" + noSpace},
 		{"customer|list|v0|--plan|", "small large ample :4"},
 		{"customer|list|v0|--plan|a", "ample :4"},

@@ -34,8 +34,10 @@ func TestLiveSchemas(t *testing.T) {
 	p := newPair(t)
 	text := strings.Replace(linksPolicy, "classes:\n",
 		"classes:\n  - {name: customers, match: {proto: 253}, per: customer, meter: plan}\n", 1)
-	text = strings.Replace(text, "{name: rest, ", `{name: rest, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB, key: src, keys: 9, budget: b}, `, 1)
-	policy := writePolicy(t, text+"budgets:\n  b: {cir: 2mbit, cbs: 64KiB}\ncustomers: {file: c.csv}\nplans:"+setPlans)
+	text = strings.Replace(text, "{name: rest, ", "{name: rest, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB, per: src, keys: 9}, ", 1)
+	text = strings.Replace(text, "match: {dscp: ef}, ",
+		"match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 9kB, share: {budget: b, store: host}}, ", 1)
+	policy := writePolicy(t, text+"customers: {file: c.csv}\nplans:"+setPlans)
 	rewriteFile(t, filepath.Join(filepath.Dir(policy), "c.csv"), setTable)
 	check := func(command string, more ...string) {
 		t.Helper()

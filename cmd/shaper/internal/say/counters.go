@@ -77,6 +77,9 @@ func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool
 		header = append(header, "drop reason")
 	}
 	t := &Table{Header: header, First: 3, Names: []int{0}, Foot: EmptyClasses(plan, stats)}
+	if drops {
+		t.Texts = []int{len(header) - 1}
+	}
 	add := func(row []any, marked dataplane.Count, reasons map[string]dataplane.Count) {
 		if ce {
 			row = append(row, orEmpty(marked))

@@ -17,12 +17,13 @@ const Columns = 80
 // Number is a cell to be shortened if the table is too wide.
 type Number int64
 
-// Table is a table of at most 80 columns. If it is too wide, large numbers are shortened. If it is
-// still too wide on a terminal, names are cut.
+// Table is a table of at most 80 columns. If it is too wide, large numbers are shortened, then empty columns
+// are left out, and then texts are broken. If it is still too wide on a terminal, names are cut.
 type Table struct {
 	Header []any
 	First  int   // first column of numbers, from 1
 	Names  []int // columns to be cut if necessary, from 0
+	Texts  []int // columns to be broken at blanks if necessary, from 0
 	Rows   [][]any
 	Foot   string // lines below the table
 }
@@ -40,7 +41,15 @@ func (g *Table) Render(terminal bool) string {
 		return out
 	}
 	out = g.draw(shortened, nil)
-	if !terminal {
+	if WidthOf(out) > Columns && len(g.Texts) > 0 {
+		g = g.narrow()
+		out = g.draw(shortened, nil)
+	}
+	if WidthOf(out) > Columns && len(g.Texts) > 0 {
+		g.breakTexts()
+		out = g.draw(shortened, nil)
+	}
+	if !terminal || WidthOf(out) <= Columns {
 		return out
 	}
 	most := map[int]int{}
@@ -57,6 +66,39 @@ func (g *Table) Render(terminal bool) string {
 		most[widest]--
 	}
 	return g.draw(shortened, most)
+}
+
+// narrow returns a copy of the table without the columns of numbers that are empty.
+func (g *Table) narrow() *Table {
+	out := &Table{First: g.First, Names: g.Names, Rows: make([][]any, len(g.Rows))}
+	for column, title := range g.Header {
+		empty := column >= g.First-1
+		for _, row := range g.Rows {
+			empty = empty && row[column] == ""
+		}
+		if empty {
+			continue
+		}
+		if slices.Contains(g.Texts, column) {
+			out.Texts = append(out.Texts, len(out.Header))
+		}
+		out.Header = append(out.Header, title)
+		for i, row := range g.Rows {
+			out.Rows[i] = append(out.Rows[i], row[column])
+		}
+	}
+	return out
+}
+
+// breakTexts breaks texts at blanks.
+func (g *Table) breakTexts() {
+	for _, column := range g.Texts {
+		for _, row := range g.Rows {
+			if cell, ok := row[column].(string); ok {
+				row[column] = strings.ReplaceAll(cell, " ", "\n")
+			}
+		}
+	}
 }
 
 // draw renders the table. write formats its numbers; most holds the maximum widths of names, by

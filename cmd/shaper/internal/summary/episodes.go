@@ -118,7 +118,7 @@ func Episodes(
 }
 
 // reasons lists the reasons of the drops in the order of the causes.
-func (t *EpisodeTotals) reasons(between string) string {
+func (t *EpisodeTotals) reasons() string {
 	if t.Kind != episodes.Drop.String() {
 		return t.Kind
 	}
@@ -128,7 +128,7 @@ func (t *EpisodeTotals) reasons(between string) string {
 			names = append(names, name)
 		}
 	}
-	return strings.Join(names, between)
+	return strings.Join(names, ", ")
 }
 
 // lack writes the lack with its unit.
@@ -160,11 +160,7 @@ func writeEpisodes(p *say.Printer, n *Replay) {
 		all = append(all, say.Count(count, "yellow episode"))
 	}
 	list := n.Lists.Episodes
-	terminal := say.IsTerminal(p.W)
-	rows := episodeTable(list, ", ").Render(terminal)
-	if say.WidthOf(rows) > say.Columns {
-		rows = episodeTable(list, ",\n").Render(terminal)
-	}
+	rows := episodeTable(list).Render(say.IsTerminal(p.W))
 	var notes strings.Builder
 	for i := range list {
 		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, list[i].Flow.text(), list[i].Why)
@@ -176,11 +172,11 @@ func writeEpisodes(p *say.Printer, n *Replay) {
 	p.Printf("\n%s:\n\n%s\n\n%s", heading, rows, notes.String())
 }
 
-// episodeTable returns episodes as a table. between separates the reasons of one. If no episode has a lack, the
-// table has no column for it.
-func episodeTable(list []EpisodeTotals, between string) *say.Table {
+// episodeTable returns episodes as a table. If no episode has a lack, the table has no column for it.
+func episodeTable(list []EpisodeTotals) *say.Table {
 	g := &say.Table{
-		Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes"}, First: 5, Names: []int{1, 2},
+		Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes"},
+		First:  5, Names: []int{1, 2}, Texts: []int{3},
 	}
 	lacks := slices.ContainsFunc(list, func(t EpisodeTotals) bool { return t.Lack != nil })
 	if lacks {
@@ -189,7 +185,7 @@ func episodeTable(list []EpisodeTotals, between string) *say.Table {
 	for i := range list {
 		t := &list[i]
 		row := []any{
-			fmt.Sprint(i + 1), t.Class, t.by, t.reasons(between), t.when(), say.Time(t.DurationNS),
+			fmt.Sprint(i + 1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS),
 			say.Number(t.Packets), say.Number(t.Bytes),
 		}
 		if lacks {

@@ -174,7 +174,7 @@ func (c *Collector) addEpisodes(d *report.Data, n Replay) {
 	for i, e := range n.Worst {
 		t := &n.Lists.Episodes[i]
 		d.Episodes = append(d.Episodes, report.Episode{
-			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(", "), At: t.when(),
+			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(), At: t.when(),
 			Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(), Flow: t.Flow.text(), Why: t.Why,
 			From: e.First, To: e.Last,
 		})
