@@ -139,7 +139,7 @@ live: setup bin/gotest ## tests of rates, delays and durations of live traffic; 
 
 deep: ## all that .ci/run checks a part of: by hand before a release, or each night; hours
 	SHAPER_DEEP=1 $(MAKE) test
-	$(MAKE) race vm chaos-sample test-386 cross fuzz
+	$(MAKE) race vm chaos-sample test-386 cross fuzz test-deb
 
 test-386: ## tests of the packages that run on every system, on a 32-bit platform
 	@.ci/cross 386

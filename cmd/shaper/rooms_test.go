@@ -139,6 +139,7 @@ livetest: | tests: meter queue dataplane tap compiled pipeline replay bpf kernel
 chrome:
 gate:
 gotest:
+release:
 screenshot:
 thirdparty:
 `

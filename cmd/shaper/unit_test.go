@@ -21,7 +21,8 @@ func installUnit(t *testing.T) (prefix, unit string) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{
-		"Makefile", "LICENSE", "THIRD_PARTY", "docs/shaper@.service", "docs/shaper.service", "bin/shaper",
+		"Makefile", "LICENSE", "THIRD_PARTY", "CHANGELOG.md", "docs/shaper@.service", "docs/shaper.service",
+		"docs/etc/shaper.yaml", "bin/shaper",
 	} {
 		text := []byte("#!/bin/sh\ntest \"$1\" != man || { mkdir -p $2; echo >$2/shaper.1; }\n")
 		if name != "bin/shaper" {
@@ -39,7 +40,7 @@ func installUnit(t *testing.T) (prefix, unit string) {
 		}
 	}
 	prefix = filepath.Join(dir, "prefix")
-	cmd := exec.Command("make", "install", "PREFIX="+prefix)
+	cmd := exec.Command("make", "install", "PREFIX="+prefix, "SYSCONFDIR="+filepath.Join(dir, "etc"))
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v: %s", err, out)

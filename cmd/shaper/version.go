@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +15,10 @@ import (
 
 // release is the version of this source, the latest of CHANGELOG.md.
 const release = "v0.2.0"
+
+// archived is the commit of an archive that git has written, such as the tarballs of GitHub: .gitattributes
+// makes git replace the text.
+const archived = "$Format:%H$"
 
 // versionJSON is the output of version --json. The commit is omitted if the build does not record it.
 type versionJSON struct {
@@ -67,13 +72,13 @@ func build() versionJSON {
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	return describe(info)
+	return describe(info, archived)
 }
 
 // describe describes a build. A build in a clone records its commit; the version is that of the
 // source, because the clone may lack the tags. A build by go install MODULE@VERSION records no
-// commit; the version is the module's.
-func describe(info *debug.BuildInfo) versionJSON {
+// commit; the version is the module's. A build in an archive of git has the archive's commit.
+func describe(info *debug.BuildInfo, archived string) versionJSON {
 	set := map[string]string{}
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
@@ -84,6 +89,9 @@ func describe(info *debug.BuildInfo) versionJSON {
 	}
 	if modified, err := strconv.ParseBool(set["vcs.modified"]); err == nil {
 		v.Modified = &modified
+	}
+	if v.Commit == "" && !strings.HasPrefix(archived, "$") {
+		v.Commit = archived
 	}
 	if module := info.Main.Version; v.Commit == "" && module != "" && module != "(devel)" {
 		v.Version = module

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
@@ -38,10 +41,32 @@ func TestVersion(t *testing.T) {
 		{"(devel)", nil, "v0.2.0"}, // go build -buildvcs=false, go test
 		{"", nil, "v0.2.0"},
 	} {
-		got := describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings})
+		got := describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}, archived)
 		if got.String() != tt.want {
 			t.Errorf("%q, %v: %s, want %s", tt.module, tt.settings, got, tt.want)
 		}
+	}
+}
+
+// TestVersionOfArchive checks that git writes the commit into an archive, and that a build of it prints it.
+func TestVersionOfArchive(t *testing.T) {
+	t.Parallel()
+	git := func(args ...string) string {
+		out, err := exec.Command("git", append([]string{"-C", "../.."}, args...)...).Output()
+		if err != nil {
+			t.Skipf("needs a clone: git %v: %v", args, err)
+		}
+		return string(out)
+	}
+	commit := strings.TrimSpace(git("rev-parse", "HEAD"))
+	archive := exec.Command("tar", "-xO", "cmd/shaper/version.go")
+	archive.Stdin = strings.NewReader(git("archive", "--worktree-attributes", "HEAD", "cmd/shaper/version.go"))
+	source, err := archive.Output()
+	if want := fmt.Sprintf("\nconst archived = %q\n", commit); err != nil || !strings.Contains(string(source), want) {
+		t.Errorf("the archive's version.go has no %s (%v)", want, err)
+	}
+	if got := describe(&debug.BuildInfo{}, commit); got.String() != release+" "+commit[:12] {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -66,7 +91,7 @@ func TestVersionJSON(t *testing.T) {
 		{"v0.1.7", nil, `{"version":"v0.1.7"`},
 	} {
 		got, err := json.Marshal(
-			describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}))
+			describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}, archived))
 		if want := tt.want + built; err != nil || string(got) != want {
 			t.Errorf("%q, %v: %s (%v), want %s", tt.module, tt.settings, got, err, want)
 		}

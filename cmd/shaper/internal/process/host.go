@@ -47,7 +47,7 @@ func NewHost(s cli.Streams, c *policyfile.Serve, files []string) (*Host, error) 
 	if err := h.options.check(); err != nil {
 		return nil, err
 	}
-	dropPrivileges(s, runCapabilities, &h.options, files...)
+	dropPrivileges(s, serveCapabilities, &h.options, files...)
 	if err := h.options.State.open(); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,9 @@ const (
 	// CAP_SYS_ADMIN is needed to open programs by their ID, which other processes may have
 	// reloaded, confirmed or left behind.
 	runCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_SYS_ADMIN
-	tapCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
+	// A service of shaper@.service that starts later makes /run/shaper belong to its user.
+	serveCapabilities = runCapabilities | 1<<unix.CAP_DAC_OVERRIDE
+	tapCapabilities   = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
 )
 
 // dropPrivileges drops all capabilities of root but those in keep, in all threads, and sets

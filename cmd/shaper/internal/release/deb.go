@@ -59,7 +59,8 @@ func (s *source) debianize(dir, arch string) error {
 		}
 	}
 	docs := filepath.Join(dir, documents)
-	if err := compressFile(filepath.Join(docs, "CHANGELOG.md"), filepath.Join(docs, "changelog.gz")); err != nil {
+	changes := filepath.Join(docs, "CHANGELOG.md")
+	if err := compressFile(changes, filepath.Join(docs, "changelog.gz")); err != nil {
 		return err
 	}
 	if err := os.Remove(filepath.Join(docs, "LICENSE")); err != nil { // copyright names it
@@ -95,7 +96,7 @@ func (s *source) debianize(dir, arch string) error {
 			return err
 		}
 	}
-	changes := filepath.Join(docs, "changelog.Debian")
+	changes = filepath.Join(docs, "changelog.Debian")
 	if err := compressFile(changes, changes+".gz"); err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// descriptor names a blob of an image: https://github.com/opencontainers/image-spec/blob/v1.1.0/descriptor.md.
+// descriptor names a blob of an image:
+// https://github.com/opencontainers/image-spec/blob/v1.1.0/descriptor.md.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`

@@ -96,6 +96,7 @@ func (s *source) writeRelease() error {
 			return err
 		}
 	}
-	fmt.Printf("To publish: git tag -a v%s, git push origin v%[1]s, and upload the files of %s\n", s.version, s.out)
+	fmt.Printf("To publish: git tag -a v%s, git push origin v%[1]s, and upload the files of %s\n",
+		s.version, s.out)
 	return nil
 }

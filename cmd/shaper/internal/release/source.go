@@ -99,7 +99,8 @@ func (s *source) install(arch, prefix string) (dir string, err error) {
 	if err != nil {
 		return dir, err
 	}
-	command := exec.Command("make", "-s", "-C", s.root, "install", "DESTDIR="+dir, "PREFIX="+prefix, "BINARY="+binary)
+	command := exec.Command("make", "-s", "-C", s.root, "install",
+		"DESTDIR="+dir, "PREFIX="+prefix, "BINARY="+binary)
 	if out, err := command.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("make install: %w: %s", err, out)
 	}
