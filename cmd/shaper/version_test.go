@@ -41,7 +41,8 @@ func TestVersion(t *testing.T) {
 		{"(devel)", nil, "v0.2.0"}, // go build -buildvcs=false, go test
 		{"", nil, "v0.2.0"},
 	} {
-		got := describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}, archived)
+		info := &debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}
+		got := describe(info, "")
 		if got.String() != tt.want {
 			t.Errorf("%q, %v: %s, want %s", tt.module, tt.settings, got, tt.want)
 		}
@@ -90,8 +91,8 @@ func TestVersionJSON(t *testing.T) {
 		{"(devel)", recorded("true"), `{"version":"v0.2.0","commit":"` + commit + `","modified":true`},
 		{"v0.1.7", nil, `{"version":"v0.1.7"`},
 	} {
-		got, err := json.Marshal(
-			describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}, archived))
+		info := &debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}
+		got, err := json.Marshal(describe(info, ""))
 		if want := tt.want + built; err != nil || string(got) != want {
 			t.Errorf("%q, %v: %s (%v), want %s", tt.module, tt.settings, got, err, want)
 		}

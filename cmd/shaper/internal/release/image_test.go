@@ -131,8 +131,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageRuns copies an image of the built command with skopeo, unpacks it with umoci, and runs it with crun
-// or runc. The command attaches to the loopback interface of a network namespace of its own.
+// TestImageRuns copies an image of the built command with skopeo, unpacks it with umoci, and runs it with
+// crun or runc. The command attaches to the loopback interface of a network namespace of its own.
 func TestImageRuns(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
