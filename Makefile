@@ -17,7 +17,7 @@ BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 # Benchmarks against other programs are a module of their own: nobody else needs what they require.
 BENCH := cmd/shaper/internal/bench
 
-.PHONY: help setup build man size install binaries deb image release test-deb generate third-party pictures fmt lint test live deep test-386 cross cross-sample apidiff race race-sample vm vm-sample chaos chaos-sample fuzz fuzz-sample mutants golden bin/bench bench bench-quick gate clean
+.PHONY: help setup build man size install binaries deb image release test-deb generate third-party pictures fmt lint test live deep test-386 cross cross-sample apidiff race race-sample vm vm-sample kernels chaos chaos-sample fuzz fuzz-sample mutants golden bin/bench bench bench-quick gate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -171,6 +171,10 @@ vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests o
 # On 6.1 those that depend on the verifier, and on hooks before TCX; on 6.12 those that need fq.
 vm-sample: ## the tests that may pass here, but not on one of these kernels
 	.ci/vm -k '6.1=^Test(Loads|Limits|ManyClasses|OneTruth|BudgetOneTruth|Tunnels|IFB(Clsact|Refused|Undone)|QdiscRestore|LiveNoTCX|LiveGenericXDP|LiveForeignXDP|LiveWithoutBpffs|LiveRecipeWireGuard|TCLiveScripts)$$,6.12=^Test(Loads|Queue(Departures|Leaves)|Qdisc(Restore|PacerChange)|QuietQdisc(Departure|Fair)|LiveQueueHorizon|LiveCustomerQueuesBoth|Programs.*)$$' $(VM)
+
+# One VM after the other, and then the running kernel; as root, half an hour. KERNELS names some, such as 6.1.
+kernels: ## test the features on several kernels, and write the table in docs/KERNELS.md
+	.ci/kernels $(KERNELS)
 
 chaos-sample: ## make chaos with a fixed sample of 64 faults; that of make test has 16
 	SHAPER_CHAOS=more $(GO) test -count=1 -timeout 1h -run TestLiveFaults ./dataplane/kernel/internal/chaos

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestLiveKernel shapes packets with each part of the kernel that shaper uses. If the kernel lacks a part, the command
-// must say so and change nothing; then the test is skipped. docs/KERNELS.md is made of the results.
+// TestLiveKernel shapes packets with each part of the kernel that shaper uses. If the kernel lacks a part,
+// the command must say so and change nothing; then the test is skipped. docs/KERNELS.md is made of the
+// results.
 func TestLiveKernel(t *testing.T) {
 	t.Parallel()
 	const meter = "classes: [{name: all, meter: {type: token-bucket, rate: 1gbit, burst: 1MiB}}]\n"
@@ -63,8 +64,9 @@ func TestLiveKernel(t *testing.T) {
 				t.Errorf("%d packets counted, want at least 5", got)
 			}
 			status, _ := p.wantExit(0, "status")
-			if qdisc := regexp.MustCompile(`fq_codel|cake`).FindString(test.name); !strings.Contains(status+p.qdiscState(), qdisc) {
-				t.Errorf("no %s in\n%s\n%s", qdisc, status, p.qdiscState())
+			qdisc := regexp.MustCompile(`fq_codel|cake`).FindString(test.name)
+			if now := status + p.qdiscState(); !strings.Contains(now, qdisc) {
+				t.Errorf("no %s in\n%s", qdisc, now)
 			}
 			p.wantExit(0, "detach", "v0")
 			p.awaitClean(before, qdiscs)

@@ -42,15 +42,17 @@ func (p *pair) metricBetween(r *process, name string, from, to time.Time) {
 	})
 }
 
-// TestLiveMetricsReload checks the metrics of reloads: one that fails is shown until a policy is loaded, by whomever,
-// and one that waits for its confirmation shows when it rolls back.
+// TestLiveMetricsReload checks the metrics of reloads: one that fails is shown until a policy is loaded, by
+// any process, and one that waits for its confirmation shows when it rolls back.
 func TestLiveMetricsReload(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	policy := writePolicy(t, "classes: [{name: a}]")
 	begin := time.Now()
 	r := p.runShaper("--metrics", ":0", "--policy", policy)
-	p.wantMetrics(r, map[string]float64{"last_reload_successful": 1, "unconfirmed": 0, "rollback_timestamp_seconds": -1})
+	p.wantMetrics(r, map[string]float64{
+		"last_reload_successful": 1, "unconfirmed": 0, "rollback_timestamp_seconds": -1,
+	})
 	p.metricBetween(r, "policy_loaded_timestamp_seconds", begin, time.Now())
 
 	rewriteFile(t, policy, "classes: [{name: a, meter: {}}]")
@@ -68,7 +70,8 @@ func TestLiveMetricsReload(t *testing.T) {
 	p.wantMetrics(r, map[string]float64{"last_reload_successful": 1})
 
 	before := time.Now()
-	trial := p.startShaper("reload", "v0", "--policy", writePolicy(t, "classes: [{name: d}]"), "--confirm", "10min")
+	next := writePolicy(t, "classes: [{name: d}]")
+	trial := p.startShaper("reload", "v0", "--policy", next, "--confirm", "10min")
 	p.wantMetrics(r, map[string]float64{"unconfirmed": 1})
 	p.metricBetween(r, "rollback_timestamp_seconds", before.Add(10*time.Minute), time.Now().Add(10*time.Minute))
 	p.wantExit(0, "confirm", "v0")
@@ -77,8 +80,7 @@ func TestLiveMetricsReload(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
-// TestLiveMetricsChanges checks the time of the oldest change, also of changes by other processes, and whether the
-// state could be saved.
+// TestLiveMetricsChanges checks the time of the oldest change, also of changes by other processes.
 func TestLiveMetricsChanges(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)

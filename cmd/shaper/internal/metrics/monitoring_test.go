@@ -28,8 +28,8 @@ var (
 // targetLabels are the labels that Prometheus adds.
 var targetLabels = []string{"job", "instance"}
 
-// unknownIn returns what an expression, and the texts with labels of its result, take from metrics that do not
-// have it.
+// unknownIn returns the metrics and labels that an expression, or a text with labels of its result, names
+// wrongly.
 func unknownIn(expr string, texts ...string) (faults []string) {
 	all := targetLabels
 	for _, name := range metricName.FindAllString(expr, -1) {
@@ -109,8 +109,8 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-// TestMonitoringRules compares the rules with the metrics, and runs their tests. Each alert says what to do, and is
-// tested for a healthy shaper and for a fault.
+// TestMonitoringRules compares the rules with the metrics, and runs their tests. Each alert says what to do,
+// and is tested for a healthy shaper and for a fault.
 func TestMonitoringRules(t *testing.T) {
 	t.Parallel()
 	var file struct {
@@ -174,7 +174,8 @@ func (b box) overlaps(c box) bool {
 	return b.X < c.X+c.W && c.X < b.X+b.W && b.Y < c.Y+c.H && c.Y < b.Y+b.H
 }
 
-// TestMonitoringDashboard compares the dashboard with the metrics, and checks what Grafana needs to import it.
+// TestMonitoringDashboard compares the dashboard with the metrics, and checks what Grafana needs to import
+// it.
 func TestMonitoringDashboard(t *testing.T) {
 	t.Parallel()
 	type source struct{ Type, UID string }
@@ -245,7 +246,8 @@ func TestMonitoringDashboard(t *testing.T) {
 				t.Errorf("%s overlaps %s", p.Title, other.Title)
 			}
 		}
-		if want := (source{"prometheus", "${datasource}"}); p.Type != "row" && p.Datasource != want || (len(p.Targets) == 0) != (p.Type == "row") {
+		isRow, want := p.Type == "row", source{"prometheus", "${datasource}"}
+		if !isRow && p.Datasource != want || isRow != (len(p.Targets) == 0) {
 			t.Errorf("%s: source %v and %d targets", p.Title, p.Datasource, len(p.Targets))
 		}
 		refs := map[string]bool{}
@@ -258,8 +260,9 @@ func TestMonitoringDashboard(t *testing.T) {
 		}
 	}
 	shown := strings.Join(exprs, "\n")
-	for _, f := range families { // one whose help begins like another's is shown with that one
-		if strings.HasPrefix(f.name, "shaper_") && !strings.Contains(shown, f.name) && !slices.Contains(notShown, f.name) {
+	for _, f := range families {
+		if strings.HasPrefix(f.name, "shaper_") && !strings.Contains(shown, f.name+"{") &&
+			!slices.Contains(notShown, f.name) {
 			t.Errorf("no panel shows %s", f.name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// possibleSeries returns the colors and reasons of a policy's series that are 0, as family class color reason.
+// possibleSeries returns the counters and delays that a shaper exports, each with its labels.
 func possibleSeries(t *testing.T, o *Observation) (out []string) {
 	t.Helper()
 	o.sample.Queues = nil
@@ -78,12 +79,14 @@ func TestMetricsPossible(t *testing.T) {
 		},
 		"a queue with early drops of one color, fq": {
 			policy: `classes:
-  - {name: a, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB}, green: {queue: q}, yellow: {queue: q}, red: drop}
+  - {name: a, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB}, green: {queue: q}, yellow: {queue: q},
+     red: drop}
 queues: {q: {rate: 1mbit, limit: 20ms, fair: false, wred: {yellow: {min: 5ms, max: 9ms, probability: 0.1}}}}`,
 			pacer: kernel.FQ,
 			want: []string{
-				"dropped_packets a green queue-full", "dropped_packets a red color", "dropped_packets a yellow queue-full",
-				"dropped_packets a yellow wred", "packets a green", "packets a red", "packets a yellow",
+				"dropped_packets a green queue-full", "dropped_packets a red color",
+				"dropped_packets a yellow queue-full", "dropped_packets a yellow wred",
+				"packets a green", "packets a red", "packets a yellow",
 				"queue_delay_seconds q", "queued_packets a green", "queued_packets a yellow",
 			},
 		},
@@ -99,7 +102,8 @@ queues: {q: {rate: 1mbit, limit: 20ms, fair: false, codel: true, ecn: true}}`,
 		},
 		"queues of a link in HTB": {
 			policy: `classes:
-  - {name: a, match: {dscp: ef}, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB}, green: {queue: x}, yellow: {queue: x}}
+  - {name: a, match: {dscp: ef}, meter: {type: srtcm, cir: 1mbit, cbs: 9kB, ebs: 9kB}, green: {queue: x},
+     yellow: {queue: x}}
   - {name: b, match: {dscp: af11}, green: {queue: y}}
   - {name: c, match: {dscp: af12}, green: {queue: z}}
   - {name: d, green: {queue: z}}
@@ -158,7 +162,7 @@ func TestMetricsState(t *testing.T) {
 		out := map[string]float64{}
 		for name, v := range got {
 			name, _, _ = strings.Cut(name, "{")
-			if strings.Contains(name, "timestamp") || strings.Contains(name, "reload") || strings.Contains(name, "state") {
+			if regexp.MustCompile("timestamp|reload|state").MatchString(name) {
 				out[strings.TrimPrefix(name, "shaper_")] = v
 			}
 		}
@@ -180,8 +184,8 @@ func TestMetricsState(t *testing.T) {
 	}
 }
 
-// TestMetricsProcess checks the metrics of the process with values that are known otherwise, and all names with
-// Prometheus' own checks.
+// TestMetricsProcess checks the metrics of the process with values that are known otherwise, and all names
+// with Prometheus' own checks.
 func TestMetricsProcess(t *testing.T) {
 	t.Parallel()
 	text := (&snapshot{shapers: []Observation{observed(t, "classes: [{name: a}]")}}).body()
@@ -190,7 +194,10 @@ func TestMetricsProcess(t *testing.T) {
 	if at := got["process_start_time_seconds{}"]; at > now+1 || at < now-3600 {
 		t.Errorf("the process started at %v, want in the hour before %v", at, now)
 	}
-	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds", "go_goroutines"} {
+	for _, name := range []string{
+		"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds",
+		"go_goroutines",
+	} {
 		if got[name+"{}"] <= 0 {
 			t.Errorf("%s is %v, want a positive number", name, got[name+"{}"])
 		}
