@@ -191,6 +191,7 @@ func pings(t *testing.T, n *nettest.Namespace, from, to string, count int) (answ
 
 // TestLiveRecipeBoost sends more than the large bucket holds, and faster than the peak rate allows.
 func TestLiveRecipeBoost(t *testing.T) {
+	skipInVM(t)
 	r := newRecipe(t, "boost", "eth0")
 	const rates = "cir: 20mbit, cbs: 25MB, pir: 100mbit, pbs: 1MB"
 	r.edit("boost.yaml", rates, "cir: 1B/1000s, cbs: 25000, pir: 1gbit, pbs: 1MB")
@@ -212,6 +213,7 @@ func TestLiveRecipeBoost(t *testing.T) {
 // TestLiveRecipeQuota uses a quota up. The customer has the slow plan then, also after a restart, and a
 // customer with a larger quota keeps its plan.
 func TestLiveRecipeQuota(t *testing.T) {
+	skipInVM(t)
 	r := newRecipe(t, "quota", "eth0")
 	r.edit("quota.yaml", "limit: 500GB", "limit: 10kB")
 	r.fix("quota.yaml", "rate: 1mbit, burst: 64KiB", 2000)

@@ -14,6 +14,7 @@ import (
 
 // TestLiveRecipeGoAPI builds the HTTP server of the recipe and sends requests from two addresses.
 func TestLiveRecipeGoAPI(t *testing.T) {
+	skipInVM(t)
 	r := newRecipe(t, "goapi", "eth0")
 	const source = "../../../../docs/recipes/goapi/main.go"
 	program := filepath.Join(t.TempDir(), "goapi")
