@@ -90,9 +90,10 @@ func (g *Table) narrow() *Table {
 	return out
 }
 
-// breakTexts breaks texts at blanks.
+// breakTexts breaks texts and their titles at blanks.
 func (g *Table) breakTexts() {
 	for _, column := range g.Texts {
+		g.Header[column] = strings.ReplaceAll(fmt.Sprint(g.Header[column]), " ", "\n")
 		for _, row := range g.Rows {
 			if cell, ok := row[column].(string); ok {
 				row[column] = strings.ReplaceAll(cell, " ", "\n")
