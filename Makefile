@@ -53,7 +53,9 @@ size: ## fail if the stripped binary is above 23 MB
 BINARY     ?= bin/shaper
 SYSCONFDIR ?= /etc
 share = $(DESTDIR)$(PREFIX)/share
-doc = $(abspath $(share))/doc/shaper
+doc = $(share)/doc/shaper
+# The docs keep their paths, so that links work, and commands in a copy of them.
+documents = docs testdata/pcaps -type f ! -path 'docs/etc/*' ! -name '*.service' ! -name docs.go
 zsh = $(share)/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 prefixed = sed 's|/usr/local/|$(PREFIX)/|g'
 
@@ -63,9 +65,9 @@ install: bin/man ## install the command, man pages, completions, docs, units and
 	install -D -m 644 -t $(share)/bash-completion/completions bin/completions/shaper
 	install -D -m 644 -t $(zsh) bin/completions/_shaper
 	install -D -m 644 -t $(share)/fish/vendor_completions.d bin/completions/shaper.fish
-	install -D -m 644 -t $(doc) LICENSE THIRD_PARTY CHANGELOG.md
-	cd docs && find * -type f ! -path 'etc/*' ! -name '*.service' -perm -u+x -exec install -D {} $(doc)/{} \;
-	cd docs && find * -type f ! -path 'etc/*' ! -name '*.service' ! -perm -u+x -exec install -D -m 644 {} $(doc)/{} \;
+	install -D -m 644 -t $(doc) LICENSE THIRD_PARTY CHANGELOG.md README.md
+	find $(documents) -perm -u+x -exec install -D {} $(doc)/{} \;
+	find $(documents) ! -perm -u+x -exec install -D -m 644 {} $(doc)/{} \;
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/shaper
 	for unit in shaper@.service shaper.service; do \
 		$(prefixed) docs/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done

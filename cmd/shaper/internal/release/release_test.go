@@ -73,8 +73,9 @@ func TestDeb(t *testing.T) {
 		"usr/share/bash-completion/completions/shaper", "usr/share/zsh/vendor-completions/_shaper",
 		"usr/share/fish/vendor_completions.d/shaper.fish", "usr/share/doc/shaper/copyright",
 		"usr/share/doc/shaper/changelog.gz", "usr/share/doc/shaper/changelog.Debian.gz",
-		"usr/share/doc/shaper/THIRD_PARTY", "usr/share/doc/shaper/SERVE.md", "usr/share/doc/shaper/uplink.yaml",
-		"usr/share/doc/shaper/recipes/dhcp/lease", "etc/shaper/shaper.yaml",
+		"usr/share/doc/shaper/THIRD_PARTY", "usr/share/doc/shaper/docs/SERVE.md",
+		"usr/share/doc/shaper/docs/uplink.yaml",
+		"usr/share/doc/shaper/docs/recipes/dhcp/lease", "etc/shaper/shaper.yaml",
 		"usr/lib/systemd/system/shaper.service", "usr/lib/systemd/system/shaper@.service", "DEBIAN/md5sums",
 	} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -108,7 +109,7 @@ func TestDeb(t *testing.T) {
 		}
 	}
 	if got := output(t, "dpkg-deb", "-c", path); !strings.Contains(got, "-rwxr-xr-x root/root") ||
-		strings.Contains(got, "/usr/share/doc/shaper/etc") {
+		strings.Contains(got, "/usr/share/doc/shaper/docs/etc") {
 		t.Errorf("files:\n%s", got)
 	}
 }
