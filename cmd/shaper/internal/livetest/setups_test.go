@@ -6,15 +6,20 @@ import (
 	"testing"
 )
 
-// TestLiveSetups attaches the policies of docs/SETUPS.md in both directions. If the kernel lacks the qdisc
-// that a policy needs, the error names it.
+// TestLiveSetups attaches the policies of docs/SETUPS.md, and recipes with queues, in both directions. If the
+// kernel lacks the qdisc that a policy needs, the error names it.
 func TestLiveSetups(t *testing.T) {
 	p := newQueuePair(t)
 	before, qdiscs := p.deviceState(), p.qdiscState()
 	for _, test := range []struct {
 		policy, kind string
 		code         int // without the qdisc
-	}{{"isp.yaml", "fq_codel", 2}, {"home.yaml", "cake", 1}} {
+	}{
+		{"isp.yaml", "fq_codel", 2},
+		{"home.yaml", "cake", 1},
+		{"recipes/isp/isp.yaml", "fq_codel", 2},
+		{"recipes/devices/devices.yaml", "cake", 1},
+	} {
 		path, err := filepath.Abs("../../../../docs/" + test.policy)
 		if err != nil {
 			t.Fatal(err)
