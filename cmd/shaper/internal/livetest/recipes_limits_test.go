@@ -247,7 +247,7 @@ func TestLiveRecipeQuota(t *testing.T) {
 	r.run.stopBySIGTERM()
 }
 
-// TestLiveRecipeVLAN sends frames of several VLANs through a trunk: IP, and ARP.
+// TestLiveRecipeVLAN sends frames of several VLANs through a trunk, with IP and with ARP.
 func TestLiveRecipeVLAN(t *testing.T) {
 	r := newRecipe(t, "vlan", "eth0")
 	const length = 48 // bytes of IP, of taggedFrame
@@ -269,10 +269,15 @@ func TestLiveRecipeVLAN(t *testing.T) {
 		}
 		r.near.Inject("eth0", repeat(taggedFrame(1, tag|vlan), n)...)
 	}
-	r.wantClass("vlans", 20, 8)
-	r.wantClass("others", 8, 8)
+	// ARP is within the limit of its VLAN, and dropped in VLANs without a plan.
+	for _, vlan := range []uint32{10, 40} {
+		arp := append(taggedFrame(1, tag|vlan)[:16:16], 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
+		r.near.Inject("eth0", append(arp, make([]byte, 20)...))
+	}
+	r.wantClass("vlans", 21, 9)
+	r.wantClass("others", 9, 9)
 	eventually(t, func() error {
-		if rows := r.customers(); rows["guests"].Dropped.Packets != 5 || rows["office"].Dropped.Packets != 2 {
+		if rows := r.customers(); rows["guests"].Dropped.Packets != 5 || rows["office"].Dropped.Packets != 3 {
 			return fmt.Errorf("got %+v", rows)
 		}
 		return nil
