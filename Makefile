@@ -24,7 +24,8 @@ help: ## list the targets
 
 setup: ## install the Debian packages that tests use (needs root)
 	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server spin gcc tcpdump tshark nftables \
-		jq haproxy dnsmasq-base udhcpc wireguard-tools wireguard-go freeradius freeradius-utils prometheus
+		jq haproxy dnsmasq-base udhcpc wireguard-tools wireguard-go freeradius freeradius-utils \
+		prometheus skopeo umoci crun
 
 build: ## build bin/shaper
 	$(BUILD) -o bin/shaper ./cmd/shaper
@@ -92,7 +93,9 @@ release: ## write all files of release VERSION=x.y.z to dist, without publishing
 	$(MAKE) binaries
 	$(RELEASE) release $(VERSION)
 
-test-deb: binaries ## install, upgrade under traffic and remove the .deb in a Debian with systemd; as root
+test-deb: ## install, upgrade under traffic and remove the .deb in a Debian with systemd; as root
+	$(BUILD) -o bin/$$($(GO) env GOARCH)/shaper ./cmd/shaper
+	$(MAKE) bin/man
 	.ci/deb-test
 
 generate: ## make the generated files again: the eBPF objects, the test captures

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
@@ -49,6 +50,19 @@ func (s *source) check(test bool) error {
 		return err
 	}
 	return s.checkPassed(test)
+}
+
+// ownBuild checks that a binary was built from the commit.
+func (s *source) ownBuild(info *buildinfo.BuildInfo) error {
+	set := map[string]string{}
+	for _, setting := range info.Settings {
+		set[setting.Key] = setting.Value
+	}
+	if set["vcs.revision"] != s.commit || set["vcs.modified"] != "false" {
+		return fmt.Errorf("built from commit %q, modified %q, not from %s: make binaries",
+			set["vcs.revision"], set["vcs.modified"], s.commit)
+	}
+	return nil
 }
 
 // checkPassed checks that .ci/run has passed for the commit.

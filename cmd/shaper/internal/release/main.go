@@ -10,6 +10,7 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"errors"
 	"flag"
 	"fmt"
@@ -82,6 +83,15 @@ func (s *source) writeEach(file func(arch string) (string, error)) error {
 func (s *source) writeRelease() error {
 	if s.unreleased {
 		return errors.New("no version: make release VERSION=x.y.z")
+	}
+	for _, arch := range s.architectures {
+		info, err := buildinfo.ReadFile(s.binary(arch))
+		if err != nil {
+			return err
+		}
+		if err := s.ownBuild(info); err != nil {
+			return fmt.Errorf("%s: %w", s.binary(arch), err)
+		}
 	}
 	if err := os.RemoveAll(s.out); err != nil {
 		return err

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -150,6 +152,23 @@ func TestCheck(t *testing.T) {
 	check("1.2.0", "")
 	git("tag", "v1.2.0")
 	check("1.2.0", "the tag v1.2.0 is there already")
+}
+
+// TestOwnBuild checks that a release takes no binary of another commit.
+func TestOwnBuild(t *testing.T) {
+	t.Parallel()
+	s := &source{commit: "0123"}
+	for _, tt := range []struct {
+		revision, modified string
+		want               bool
+	}{{"0123", "false", true}, {"0123", "true", false}, {"4567", "false", false}, {"", "", false}} {
+		info := &buildinfo.BuildInfo{Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: tt.revision}, {Key: "vcs.modified", Value: tt.modified},
+		}}
+		if err := s.ownBuild(info); (err == nil) != tt.want {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
 }
 
 // TestSource checks the version of a commit after a release, and of a tree without a clone.
