@@ -16,7 +16,9 @@ func TestHelpWidth(t *testing.T) {
 	t.Parallel()
 	var paths [][]string
 	walkCommands(newRoot(cli.Streams{}), func(cmd *cobra.Command) {
-		paths = append(paths, strings.Fields(cmd.CommandPath())[1:])
+		if !cmd.IsAdditionalHelpTopicCommand() { // a topic quotes files and outputs unchanged
+			paths = append(paths, strings.Fields(cmd.CommandPath())[1:])
+		}
 	})
 	if len(paths) < 30 {
 		t.Fatalf("only %d commands", len(paths))

@@ -22,7 +22,7 @@ const changelog = `# Changelog
 
 ### Added
 
-- ` + "`shaper run`" + ` has a flag, see [docs](docs/OPERATING.md#run).
+- ` + "`shaper run`" + ` has a flag, see [docs](docs/OPERATING.md#upgrade).
   It goes on here.
 - ` + "`meter.New` and `Table.Set`" + `: for programs.
 
@@ -50,7 +50,7 @@ func TestNotes(t *testing.T) {
 
 ### Added
 
-- ` + "`shaper run`" + ` has a flag, see [docs](` + repository + `/blob/v1.2.0/docs/OPERATING.md#run).
+- ` + "`shaper run`" + ` has a flag, see [docs](` + repository + `/blob/v1.2.0/docs/OPERATING.md#upgrade).
   It goes on here.
 
 ### Fixed
