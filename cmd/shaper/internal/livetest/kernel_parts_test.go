@@ -33,7 +33,7 @@ func TestLiveKernel(t *testing.T) {
 			"--direction egress", "this kernel has no fq_codel qdisc",
 		},
 		{
-			"cake", queued + "queues: {q: {rate: 500mbit, limit: 50ms, fair: hosts}}\n",
+			"cake", queued + "queues: {q: {rate: 500mbit, limit: 50ms, fair: hosts, ecn: true}}\n",
 			"--direction egress", "this kernel has no cake qdisc",
 		},
 	} {
