@@ -20,7 +20,7 @@ func fixture(t *testing.T, version string) *source {
 		}
 	}
 	root := t.TempDir()
-	for _, name := range []string{"Makefile", "LICENSE", "THIRD_PARTY", "CHANGELOG.md", "docs"} {
+	for _, name := range []string{"Makefile", "LICENSE", "THIRD_PARTY", "CHANGELOG.md", "README.md", "docs", "testdata"} {
 		if out, err := exec.Command("cp", "-R", "../../../../"+name, root).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -74,7 +74,7 @@ func TestDeb(t *testing.T) {
 		"usr/share/fish/vendor_completions.d/shaper.fish", "usr/share/doc/shaper/copyright",
 		"usr/share/doc/shaper/changelog.gz", "usr/share/doc/shaper/changelog.Debian.gz",
 		"usr/share/doc/shaper/THIRD_PARTY", "usr/share/doc/shaper/docs/SERVE.md",
-		"usr/share/doc/shaper/docs/uplink.yaml",
+		"usr/share/doc/shaper/docs/uplink.yaml", "usr/share/doc/shaper/testdata/pcaps/bursts.pcap",
 		"usr/share/doc/shaper/docs/recipes/dhcp/lease", "etc/shaper/shaper.yaml",
 		"usr/lib/systemd/system/shaper.service", "usr/lib/systemd/system/shaper@.service", "DEBIAN/md5sums",
 	} {
