@@ -113,6 +113,7 @@ func newReferencePage(name, short, see string, pages ...string) referencePage {
 	}
 	m.section("SEE ALSO")
 	m.printf(".BR shaper (1),\n.BR shaper\\-check (1),\n.BR %s (5)\n", manual.Escape(see))
+	m.printf(".PP\nPages in capitals, such as EXACT, are in /usr/share/doc/shaper/docs.\n")
 	return referencePage{name, m.String()}
 }
 
@@ -192,6 +193,9 @@ func (m *manWriter) flags(heading string, flags *pflag.FlagSet) {
 
 // seeAlso lists the pages of the parents and the subcommands.
 func (m *manWriter) seeAlso(cmd *cobra.Command) {
+	if !cmd.HasParent() || cmd.Flags().Lookup("policy") != nil {
+		m.printf(".BR shaper\\-policy (5),\n.BR shaper\\-customers (5),\n")
+	}
 	var pages []string
 	for parent := cmd.Parent(); parent != nil; parent = parent.Parent() {
 		pages = append(pages, pageName(parent))

@@ -11,7 +11,8 @@ import (
 const defaultServeDir = "/etc/shaper"
 
 func newServe(s cli.Streams) *cobra.Command {
-	return &cobra.Command{
+	check := false
+	cmd := &cobra.Command{
 		Use:     serveCommand.use,
 		GroupID: serveCommand.group,
 		Short:   serveCommand.short,
@@ -25,14 +26,19 @@ interfaces.
 SIGHUP reads the files again: a policy with an error changes none of its interfaces,
 an error in shaper.yaml nothing at all. When shaper ends, it detaches, except for
 policies with pin: true, which the next start takes over.`,
-		Example: "  shaper serve\n  shaper serve docs/serve",
+		Example: "  shaper serve\n  shaper serve docs/serve\n  shaper serve --check",
 		Args:    cli.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := defaultServeDir
 			if len(args) > 0 {
 				dir = args[0]
 			}
+			if check {
+				return serve.Check(s, dir)
+			}
 			return serve.Run(cmd.Context(), s, dir)
 		},
 	}
+	cmd.Flags().BoolVar(&check, "check", false, "check the files and exit")
+	return cmd
 }

@@ -21,8 +21,8 @@ func installUnit(t *testing.T) (prefix, unit string) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{
-		"Makefile", "LICENSE", "THIRD_PARTY", "CHANGELOG.md", "docs/shaper@.service", "docs/shaper.service",
-		"docs/etc/shaper.yaml", "bin/shaper",
+		"Makefile", "LICENSE", "THIRD_PARTY", "CHANGELOG.md", "README.md", "docs/shaper@.service",
+		"docs/shaper.service", "docs/etc/shaper.yaml", "testdata/pcaps/README.md", "bin/shaper",
 	} {
 		text := []byte("#!/bin/sh\ntest \"$1\" != man || { mkdir -p $2; echo >$2/shaper.1; }\n")
 		if name != "bin/shaper" {
@@ -77,7 +77,7 @@ func TestUnit(t *testing.T) {
 		}
 		commands[cmd.Name()]++
 	}
-	if commands["run"] != 1 || commands["check"] != 1 || commands["serve"] != 1 || len(commands) != 3 {
+	if commands["run"] != 1 || commands["check"] != 1 || commands["serve"] != 2 || len(commands) != 3 {
 		t.Errorf("commands %v: want run, check and serve", commands)
 	}
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

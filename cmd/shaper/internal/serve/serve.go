@@ -39,6 +39,20 @@ func Run(ctx context.Context, s cli.Streams, dir string) (err error) {
 	return host.Serve(api{v, ""}, func() error { return v.run(ctx) })
 }
 
+// Check reads and compiles the files of a directory, as Run does before it shapes, and prints their warnings.
+func Check(s cli.Streams, dir string) error {
+	f, err := newFiles(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range f.policies {
+		p.flags.Warn(s.Err, p.compiled, "")
+	}
+	_, err = fmt.Fprintf(s.Out, "%s: no errors, interfaces: %d, policies: %d\n", say.Printable(f.path),
+		len(f.config.Interfaces), len(f.policies))
+	return err
+}
+
 // files are the configuration and the policies that it names.
 type files struct {
 	dir      string
