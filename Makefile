@@ -50,7 +50,7 @@ size: ## fail if the stripped binary is above 23 MB
 	$(GO) build -ldflags '-s -w' -o $$out ./cmd/shaper; \
 	size=$$(stat -c %s $$out); echo "$$size bytes"; test $$size -le 23000000
 
-# BINARY, MAN and DESTDIR are for packages. The files here are also those of the .deb and of the archive.
+# BINARY and DESTDIR are for packages. The files here are also those of the .deb and of the archive.
 BINARY     ?= bin/shaper
 SYSCONFDIR ?= /etc
 share = $(DESTDIR)$(PREFIX)/share
@@ -62,7 +62,7 @@ prefixed = sed 's|/usr/local/|$(PREFIX)/|g'
 
 install: bin/man ## install the command, man pages, completions, docs, units and /etc/shaper, in DESTDIR
 	install -D $(BINARY) $(DESTDIR)$(PREFIX)/bin/shaper
-	for page in bin/man/*; do install -D -m 644 -t $(share)/man/man$${page##*.} $$page; done
+	for page in bin/man/*; do install -D -m 644 -t $(share)/man/man$${page##*.} $$page || exit; done
 	install -D -m 644 -t $(share)/bash-completion/completions bin/completions/shaper
 	install -D -m 644 -t $(zsh) bin/completions/_shaper
 	install -D -m 644 -t $(share)/fish/vendor_completions.d bin/completions/shaper.fish
@@ -71,7 +71,7 @@ install: bin/man ## install the command, man pages, completions, docs, units and
 	find $(documents) ! -perm -u+x -exec install -D -m 644 {} $(doc)/{} \;
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/shaper
 	for unit in shaper@.service shaper.service; do \
-		$(prefixed) docs/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
+		$(prefixed) docs/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 	test -e $(DESTDIR)$(SYSCONFDIR)/shaper/shaper.yaml || \
 		$(prefixed) docs/etc/shaper.yaml >$(DESTDIR)$(SYSCONFDIR)/shaper/shaper.yaml
 

@@ -17,9 +17,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
 )
 
-// mostCompared is the maximum number of customers whose names are compared with a misspelled one.
-const mostCompared = 100_000
-
 // addLiveShow adds the flags of customer show for a running shaper, and returns a function that prints a
 // customer of one.
 func addLiveShow(cmd *cobra.Command, s cli.Streams) func(name, customer string, asJSON bool) error {
@@ -67,7 +64,7 @@ func (c *runningCustomers) find(iface, text string) (*live.CustomerTerms, error)
 		return found, nil
 	}
 	return nil, fmt.Errorf("%s: no customer has the name or the address %s%s", iface, say.Printable(text),
-		spelling.DidYouMean(text, names[:min(len(names), mostCompared)]))
+		spelling.DidYouMean(text, names))
 }
 
 func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer string, asJSON bool) error {

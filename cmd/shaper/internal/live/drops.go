@@ -2,7 +2,6 @@ package live
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // Dropped returns the count of all dropped packets, in classes and queues.
@@ -23,22 +22,4 @@ func Unassigned(queues []dataplane.QueueState) (packets int64) {
 		}
 	}
 	return packets
-}
-
-// Uncolored is a number of packets of unknown color dropped by the qdisc.
-type Uncolored struct {
-	Class   string // "" if unknown
-	Packets int64
-}
-
-// Uncolored returns the packets of unknown color dropped by the qdisc: by class, and last those of
-// unknown class. It returns nil unless the queues are in HTB.
-func (s *Sample) Uncolored(about *kernel.About) (out []Uncolored) {
-	if about.Pacer != kernel.HTB {
-		return nil
-	}
-	for i, c := range about.Outline.Classes {
-		out = append(out, Uncolored{c.Name, s.Stats[i].Behind.Packets})
-	}
-	return append(out, Uncolored{"", Unassigned(s.Queues)})
 }

@@ -43,11 +43,7 @@ func (f *Flags) Choose(name string) ([]Handle, error) {
 		return nil, fmt.Errorf("%w; unless it has a terminal, kill -HUP %d makes it read its policy again",
 			v.Away[0], v.Away[0].Process)
 	}
-	err = f.NoneError(name)
-	if f.Several && name == "" {
-		err = cli.AllOfNone(err)
-	}
-	return nil, err
+	return nil, f.NoneError(name)
 }
 
 // SeveralError is the error for several shaped interfaces.

@@ -9,12 +9,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// mostCompared is the maximum number of customers whose names are compared with a misspelled one.
-const mostCompared = 100_000
-
 // nearCustomer returns the question whether a similar customer was meant, or "".
 func nearCustomer(r *policyfile.Roster, name string) string {
-	return spelling.DidYouMean(name, r.Select(mostCompared, func(string, string) bool { return true }))
+	return spelling.DidYouMean(name, r.Few(spelling.MostCompared))
 }
 
 // NearInterface adds the question whether a similar interface was meant to the error for a missing one. It

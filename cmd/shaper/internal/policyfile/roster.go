@@ -521,6 +521,19 @@ func (r *Roster) Select(most int, wanted func(name, plan string) bool) []string 
 	return out
 }
 
+// Few returns the names of all customers, or nil if there are more than most.
+func (r *Roster) Few(most int) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.begin() != nil || r.live.Len() > most {
+		return nil
+	}
+	for c := range r.live.All() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // FirstNames sorts names, and keeps the first ones, at most so many.
 func FirstNames(names *[]string, most int) {
 	slices.Sort(*names)

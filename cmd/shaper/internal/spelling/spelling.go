@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// MostCompared is the maximum number of names compared with a misspelled one: a hundred thousand take
+// a second. Among more names there is no suggestion.
+const MostCompared = 10_000
+
 // DidYouMean returns a question about an unknown name on a command line, such as ` (did you mean "eth0"?)`,
 // or "" if no known name is close.
 func DidYouMean(name string, names []string) string {
@@ -37,6 +41,9 @@ func Nearest(name string, names []string) string {
 // closest returns the name with the fewest differences from the characters of another, at most 2. Names with
 // other digits are skipped, unless digits is empty and the other has some.
 func closest(from []rune, digits string, most int, names []string) (best string) {
+	if len(names) > MostCompared {
+		return ""
+	}
 	least := min(most, 2) + 1
 	anyDigits := digits == "" && strings.ContainsAny(string(from), "0123456789")
 	for _, other := range names {

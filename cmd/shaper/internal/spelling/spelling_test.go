@@ -36,3 +36,18 @@ func TestClosest(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestManyNames checks that a misspelled name is not compared with many.
+func TestManyNames(t *testing.T) {
+	t.Parallel()
+	names := make([]string, MostCompared)
+	for i := range names {
+		names[i] = "customer"
+	}
+	if got := Closest("custmer", names); got != "customer" {
+		t.Errorf("among %d names %q is closest", len(names), got)
+	}
+	if got := Closest("custmer", append(names, "customer")); got != "" {
+		t.Errorf("among one more %q is closest: want none", got)
+	}
+}
