@@ -23,7 +23,6 @@ var exitStatus = map[string]string{
   1  failure
   2  wrong usage, or an error in the policy`,
 	"shaper status": allOfNone,
-	"shaper stats":  allOfNone,
 	"shaper detach": allOfNone,
 	"shaper set":    allOfNone,
 	"shaper confirm": `  0  success

@@ -2,6 +2,7 @@ package livetest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -65,7 +66,7 @@ plans:
 	}, "a0", "q0", "k0")
 	s.start()
 	s.round()
-	before, rss := s.settled(), s.run.memory()
+	before, rss := s.holdings(), s.run.memory()
 	var sizes []string
 	rounds, shown := 1, time.Now()
 	for end := time.Now().Add(span); rounds < 3 || time.Now().Before(end); rounds++ {
@@ -75,7 +76,7 @@ plans:
 		}
 	}
 	eventually(t, func() error {
-		if now := s.holdings(); more(before, now) {
+		if now := s.holdings(); !maps.Equal(before, now) {
 			return fmt.Errorf("seed %d, %d rounds: %v", seed, rounds, differences(before, now))
 		}
 		return nil
@@ -100,21 +101,6 @@ plans:
 	s.run.stopBySIGTERM()
 	s.wantNothing()
 	s.wantNothingLeft()
-}
-
-// settled returns the holdings when they have not changed for two seconds: a busy machine closes files late.
-func (s *soak) settled() map[string]int {
-	before := s.holdings()
-	eventually(s.t, func() error {
-		time.Sleep(2 * time.Second)
-		now := s.holdings()
-		changed := differences(before, now)
-		if before = now; len(changed) > 0 {
-			return fmt.Errorf("not settled: %v", changed)
-		}
-		return nil
-	})
-	return before
 }
 
 // round makes changes, and undoes all of them.
@@ -297,16 +283,6 @@ func (s *soak) holdings() map[string]int {
 	pins, _ := filepath.Glob("/sys/fs/bpf/shaper/" + of + "*")
 	out["pins"] = len(pins)
 	return out
-}
-
-// more reports whether there is more of a kind than before.
-func more(before, now map[string]int) bool {
-	for kind, n := range now {
-		if n > before[kind] {
-			return true
-		}
-	}
-	return false
 }
 
 // children returns the processes started by a process.

@@ -87,7 +87,7 @@ func TestLiveSelectInterface(t *testing.T) {
 	far := pair{t: t, near: p.far, far: p.near}
 	// far has no shaper
 	far.wantError(1, "no shaper is attached: .*", "stats")
-	far.wantError(0, "no shaper is attached: .*", "stats", "--all", "--json")
+	far.wantError(1, "no shaper is attached: .*", "stats", "--all", "--json")
 	far.wantError(1, "no shaper is attached: .*", "confirm")
 	again := p.startShaper("run", "v1", "--meter", unlimitedMeter)
 	again.awaitAttached()
