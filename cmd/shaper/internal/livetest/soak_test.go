@@ -2,7 +2,6 @@ package livetest
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -35,7 +34,7 @@ state: state
 `
 
 // TestLiveServeSoak lets interfaces, customers and policies come and go, for 20 s, or with SHAPER_DEEP for 20
-// minutes or SHAPER_SOAK. Afterwards the process has the files, maps, programs and goroutines of before.
+// minutes or SHAPER_SOAK. Afterwards the process has no more files, maps and goroutines than before.
 func TestLiveServeSoak(t *testing.T) {
 	skipInVM(t)
 	span, growth, wide := 20*time.Second, int64(0), 8
@@ -76,7 +75,7 @@ plans:
 		}
 	}
 	eventually(t, func() error {
-		if now := s.holdings(); !maps.Equal(before, now) {
+		if now := s.holdings(); more(before, now) {
 			return fmt.Errorf("seed %d, %d rounds: %v", seed, rounds, differences(before, now))
 		}
 		return nil
@@ -293,6 +292,17 @@ func (r *process) children() (out []string) {
 		out = append(out, strings.Fields(string(text))...)
 	}
 	return out
+}
+
+// more reports whether there is more of a kind than before. Less is no leak: on a busy machine the process
+// still holds what the round before used.
+func more(before, now map[string]int) bool {
+	for kind, n := range now {
+		if n > before[kind] {
+			return true
+		}
+	}
+	return false
 }
 
 func differences(before, now map[string]int) (out []string) {
