@@ -45,7 +45,6 @@ scrape_configs: [{job_name: shaper, static_configs: [{targets: [%q]}]}]
 	}
 	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+prometheusAt)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	p.startCommand(cmd)
 }
 
