@@ -33,5 +33,5 @@ package bpf
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem walk Walk src/walk.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type move -type addition -output-stem budget Budget src/budget.c
 //go:generate llvm-strip-14 --wildcard --strip-symbol=LBB* --remove-section=.rel.BTF.ext shaper_bpfel.o shared_bpfel.o walk_bpfel.o budget_bpfel.o
-//go:generate gzip -9n shaper_bpfel.o shared_bpfel.o walk_bpfel.o budget_bpfel.o
+//go:generate gzip -9nf shaper_bpfel.o shared_bpfel.o walk_bpfel.o budget_bpfel.o
 //go:generate sed -i -e "/\"bytes\"/d" -e "s/bytes.NewReader/decompress/" -e "s/_bpfel.o$/&.gz/" shaper_bpfel.go shared_bpfel.go walk_bpfel.go budget_bpfel.go
