@@ -14,7 +14,7 @@ import (
 // Flags select shapers of this network namespace.
 type Flags struct {
 	cli.Directions
-	Several bool   // shapers of several interfaces can be selected, or of none
+	Several bool   // shapers of several interfaces can be selected
 	orAll   string // part of the error if several is not set, such as " or give --all"
 }
 

@@ -183,7 +183,7 @@ func TestLiveRemoteChanges(t *testing.T) {
 	refused(0, "detach --all", "no interface is shaped by this process")
 	refused(1, "confirm --all", "nothing to confirm: .*|no interface is shaped by this process")
 	refused(1, "detach a0", `interface "a0" is not shaped by this process: .*`)
-	refused(0, "stats", "no interface is shaped by the process of .*")
+	refused(1, "stats", "no interface is shaped by the process of .*")
 	s.addLink("a2") // what appears is shaped
 	s.await("a0 egress not shaped: detached", "a0 ingress not shaped: detached", "a1 egress not shaped: detached",
 		"a1 ingress not shaped: detached", "b0 egress not shaped: detached", "a2 egress", "a2 ingress")

@@ -87,11 +87,7 @@ func (c *Client) none(t *Target) error {
 		return fmt.Errorf("%s is not shaped%s by the process of %s", say.Printable(name), t.AtDirection(),
 			say.Printable(c.path))
 	}
-	err := fmt.Errorf("no interface is shaped%s by the process of %s", t.AtDirection(), say.Printable(c.path))
-	if t.Several {
-		return cli.AllOfNone(err)
-	}
-	return err
+	return fmt.Errorf("no interface is shaped%s by the process of %s", t.AtDirection(), say.Printable(c.path))
 }
 
 // Status prints what shaper status prints.
