@@ -135,13 +135,7 @@ func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err erro
 	if f.number = c.Number(text); f.number != 0 {
 		return f, nil
 	}
-	near := func() string {
-		var names []string
-		for i := range c.Source.List {
-			names = append(names, c.Source.List[i].Name)
-		}
-		return spelling.DidYouMean(text, names)
-	}
+	near := func() string { return spelling.DidYouMean(text, c.Names()) }
 	switch c.Key {
 	case dataplane.ByOuterVLAN:
 		if id, ok := vlanNumber(text); ok {

@@ -50,6 +50,15 @@ type Service struct {
 // Number returns the number of the customer of a name, from 1, or 0 if there is none.
 func (c *Customers) Number(name string) uint32 { return c.numbers[name] }
 
+// Names returns the names of all customers, in the order of their numbers.
+func (c *Customers) Names() []string {
+	names := make([]string, len(c.Source.List))
+	for i := range names {
+		names[i] = c.Source.List[i].Name
+	}
+	return names
+}
+
 // Service returns the plan of a customer.
 func (c *Customers) Service(number uint32) *Service { return &c.Plans[c.Of[number-1]] }
 

@@ -130,9 +130,7 @@ func PartNames(plan *compiled.Plan, kind changes.TargetKind) (names []string) {
 	switch kind {
 	case changes.Customer:
 		if plan.Customers != nil {
-			for i := range plan.Customers.Source.List {
-				names = append(names, plan.Customers.Source.List[i].Name)
-			}
+			return plan.Customers.Names()
 		}
 	case changes.Link:
 		for i := range plan.Links {

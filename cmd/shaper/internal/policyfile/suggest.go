@@ -18,9 +18,7 @@ func (l *loader) didYouMean(kind, name string, names func() []string) string {
 	if known || len(l.suggested) == maxSuggestions {
 		return text
 	}
-	if near := spelling.Nearest(name, names()); near != "" {
-		text = fmt.Sprintf(" (did you mean %q?)", near)
-	}
+	text = spelling.Question(spelling.Nearest(name, names()))
 	if l.suggested == nil {
 		l.suggested = map[string]string{}
 	}

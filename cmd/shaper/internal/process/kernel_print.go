@@ -41,9 +41,7 @@ func (k *kernelPlane) printEnd(sh *kernel.Shaper, stays bool, failed error) erro
 	p := k.print()
 	stats, err := sh.Stats()
 	if err == nil {
-		counters := say.Counters(&sh.Outline, stats, k.colored)
-		p.Printf("\n%s\n", counters.Render(say.IsTerminal(p.W)))
-		p.Folded(counters.Foot)
+		p.Table(say.Counters(&sh.Outline, stats, k.colored))
 	}
 	if queues, err := sh.Queues(); err == nil && live.Unassigned(queues) > 0 {
 		n := say.Grouped(live.Unassigned(queues))

@@ -282,9 +282,7 @@ func (t *tapPlane) printEnd() error {
 	p := t.print()
 	for _, sh := range t.list {
 		now := sh.Snapshot()
-		counters := say.Counters(&now.About.Outline, now.Now.Stats, t.colored)
-		p.Printf("\n%s\n", counters.Render(say.IsTerminal(p.W)))
-		p.Folded(counters.Foot)
+		p.Table(say.Counters(&now.About.Outline, now.Now.Stats, t.colored))
 		live.PrintLost(p, &now.About, now.Now.Lost)
 		p.Printf("%s: ended\n", live.Name(&now.About))
 	}

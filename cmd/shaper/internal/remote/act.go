@@ -42,7 +42,8 @@ func (c *Client) Detach(ctx context.Context, s cli.Streams, t *Target, all, asJS
 	}
 	a, err := c.ask(ctx, http.MethodPost, "/v1/detach", q, nil)
 	if err != nil {
-		if none := new(control.NoInterfaceError); all && err.Error() == none.Error() {
+		refused, ok := errors.AsType[*refusedError](err)
+		if all && ok && refused.status == http.StatusNotFound {
 			err = cli.AllOfNone(err)
 		}
 		return err

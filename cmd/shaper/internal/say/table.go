@@ -102,6 +102,12 @@ func (g *Table) breakTexts() {
 	}
 }
 
+// Table prints a table between an empty line and the lines of its foot.
+func (p *Printer) Table(g *Table) {
+	p.Printf("\n%s\n", g.Render(IsTerminal(p.W)))
+	p.Folded(g.Foot)
+}
+
 // draw renders the table. write formats its numbers; most holds the maximum widths of names, by
 // column.
 func (g *Table) draw(write func(int64) string, most map[int]int) string {

@@ -13,7 +13,11 @@ const MostCompared = 10_000
 // DidYouMean returns a question about an unknown name on a command line, such as ` (did you mean "eth0"?)`,
 // or "" if no known name is close.
 func DidYouMean(name string, names []string) string {
-	near := Closest(name, names)
+	return Question(Closest(name, names))
+}
+
+// Question returns the question whether a name was meant, or "" for "".
+func Question(near string) string {
 	if near == "" {
 		return ""
 	}

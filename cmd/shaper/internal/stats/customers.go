@@ -270,7 +270,7 @@ func printCustomers(p *say.Printer, c CustomerList) {
 		}
 		g.Add(cells...)
 	}
-	p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))
+	p.Table(g)
 	if more := c.Number - len(c.List); more > 0 {
 		p.Printf("and %s (--top 0 shows all)\n", say.Count(more, "more customer"))
 	}

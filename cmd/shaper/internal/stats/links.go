@@ -221,7 +221,7 @@ func printLinks(p *say.Printer, c *LinkList) {
 			say.AtLeast(row.guaranteed), row.reach, say.Number(row.Backlog.Packets),
 			say.Number(row.Backlog.Bytes), held)
 	}
-	p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))
+	p.Table(g)
 	const rates = "at least: the rate while all queues are busy; at most: the lowest rate up to the root; held: "
 	if c.List[0].Held == nil {
 		p.Folded(rates + "unknown in the kernel\n")
