@@ -38,17 +38,18 @@ tap: meter dataplane compiled pipeline | tests: queue nettest
 bpf:
 remedy:
 safedir:
+filelock:
 cause:
 iface: dataplane cause | tests: nettest
 qdisc: queue cause | tests: nettest
 hook: cause qdisc
 engine: meter unsaid dataplane compiled bpf remedy cause
 record: meter dataplane compiled bpf cause iface qdisc hook
-rundir: dataplane remedy safedir cause iface qdisc hook | tests: nettest kerneltest
+rundir: dataplane remedy safedir filelock cause iface qdisc hook | tests: nettest kerneltest
 registry: meter dataplane compiled bpf cause iface hook engine record rundir
 image: meter unsaid queue dataplane compiled bpf remedy cause iface qdisc hook engine record registry |
 	tests: nettest policytest kerneltest
-standby: dataplane safedir iface rundir
+standby: dataplane safedir filelock iface rundir
 kernel: meter dataplane compiled remedy safedir cause iface qdisc hook engine record rundir registry
 	image standby | tests: queue nettest kerneltest
 watch: kernel | tests: hook record nettest kerneltest
@@ -65,7 +66,7 @@ schema:
 output:
 calendar:
 quota:
-changes: safedir strictjson
+changes: safedir filelock strictjson
 customers: changes strictjson
 policyfile: meter marker queue dataplane compiled pattern spelling calendar changes customers
 say: meter unsaid shared queue dataplane compiled policyfile | tests: policytest

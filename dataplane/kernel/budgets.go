@@ -25,11 +25,12 @@ func (s *Shaper) claimBudgets(g *image.Image, next *About) (*registry.Claims, er
 		}
 		requests = append(requests, request)
 	}
-	if len(requests) == 0 && !registry.RegistryExists() {
+	user := s.Identity().FileName(s.Direction.String())
+	if len(requests) == 0 && !registry.HasUser(user) {
 		return nil, nil
 	}
 	claims, err := registry.NewClaims(registry.User{
-		File: s.Identity().FileName(s.Direction.String()), Process: next.Process,
+		File: user, Process: next.Process,
 		Namespace: s.Namespace, Index: s.Index, Interface: s.Interface, Direction: s.Direction,
 	}, requests, s.Begun)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/filelock"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
@@ -172,7 +173,7 @@ func ReadAway(name string) (*AwayError, error) {
 		return nil, err
 	}
 	defer file.Close()
-	if rundir.Flock(file, unix.LOCK_SH|unix.LOCK_NB) == nil {
+	if filelock.Flock(file, unix.LOCK_SH|unix.LOCK_NB) == nil {
 		return nil, nil // its process was killed
 	}
 	text, err := io.ReadAll(file)

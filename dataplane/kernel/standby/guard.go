@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/filelock"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
@@ -26,7 +27,7 @@ func Guard(at iface.ID) (*Guarding, error) {
 
 // Close releases the lock. The last guard removes the file.
 func (g *Guarding) Close() error {
-	if rundir.Flock(g.File, unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if filelock.Flock(g.File, unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = os.Remove(g.Name())
 	}
 	return g.File.Close()

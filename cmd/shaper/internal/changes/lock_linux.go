@@ -4,34 +4,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Patience is the time for which Lock waits. A reload or a change takes less than a second; only a stopped
-// process keeps the lock.
-const Patience = 10 * time.Second
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/filelock"
+)
 
 // Lock waits until no other process, and no other caller of Lock, changes a file of changes, or loads a
 // policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps
-// ErrLocked if the lock is still held after Patience.
-func Lock(path string) (io.Closer, error) { return LockWithin(path, Patience) }
+// ErrLocked if the lock's holder is stopped.
+func Lock(path string) (io.Closer, error) { return LockWithin(path, filelock.Patience) }
 
 // LockWithin is Lock with another patience.
 func LockWithin(path string, patience time.Duration) (io.Closer, error) {
-	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	var wait filelock.Wait
+	for ; ; time.Sleep(2 * time.Millisecond) {
 		l, err := TryLock(path)
-		if errors.Is(err, ErrLocked) && time.Now().Before(end) {
-			continue
+		if !errors.Is(err, ErrLocked) {
+			return l, err
 		}
-		if errors.Is(err, ErrLocked) {
-			err = fmt.Errorf(
-				"file of changes %q: another process has held its lock for %v: is it stopped? %w", path,
-				patience, err)
+		switch holder, e := os.Stat(lockName(path)); {
+		case errors.Is(e, fs.ErrNotExist): // removed meanwhile
+		case e != nil:
+			return nil, fmt.Errorf("file of changes: lock: %w", e)
+		case wait.IsOver(holder, time.Now(), patience):
+			return nil, fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w",
+				path, patience, err)
 		}
-		return l, err
 	}
 }
 
@@ -44,15 +46,13 @@ func TryLock(path string) (io.Closer, error) {
 		return io.NopCloser(nil), nil
 	}
 	// It is not opened for writing: then it also works on a file system that became read-only.
-	file, err := open(path+".lock", os.O_RDONLY|os.O_CREATE)
+	file, err := open(lockName(path), os.O_RDONLY|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("file of changes: %w", err)
 	}
-	for err = unix.EINTR; err == unix.EINTR; {
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	switch err {
+	switch err = filelock.Flock(file, unix.LOCK_EX|unix.LOCK_NB); err {
 	case nil:
+		filelock.Hold(file)
 		return file, nil
 	case unix.EWOULDBLOCK:
 		err = ErrLocked
@@ -62,3 +62,5 @@ func TryLock(path string) (io.Closer, error) {
 	file.Close()
 	return nil, err
 }
+
+func lockName(path string) string { return path + ".lock" }

@@ -3,6 +3,7 @@ package livetest
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -235,6 +236,33 @@ func TestLiveBudgetLifetime(t *testing.T) {
 	carried.waitForExit()
 	p.awaitLeftBehind("t0")
 	p.wantExit(0, "detach", "t0")
+	p.awaitNoBudgets()
+}
+
+// TestLiveBudgetLock checks that a process that keeps the lock of the budgets delays only the users of
+// budgets.
+func TestLiveBudgetLock(t *testing.T) {
+	skipInVM(t)
+	p := newBudgetHost(t)
+	policy := budgetPolicy(t, "type: token-bucket, rate: 1bit, burst: 3000")
+	user := p.runOn("v0", policy)
+	p.wantExit(0, "run", "v1", "--meter", unlimitedMeter, "--background")
+	holder := exec.Command(p.wrap[0], append(p.wrap[1:],
+		"flock", "--no-fork", "/run/shaper/budgets-lock", "sh", "-c", "echo locked; exec sleep infinity")...)
+	out := &output{}
+	holder.Stdout, holder.Stderr = out, out
+	p.near.Start(holder)
+	out.awaitMatch(t, "locked")
+	p.wantExit(0, "reload", "v1", "--meter", unlimitedMeter)
+	p.wantExit(0, "detach", "v1")
+	p.wantExit(0, "run", "v1", "--meter", unlimitedMeter, "--for", "1ms")
+	p.wantError(1, "another process has held the lock /run/shaper/budgets-lock for 10s: is it stopped\\?",
+		"run", "v1", "--policy", policy)
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.wantExit(0, "run", "v1", "--policy", policy, "--for", "1ms")
+	user.stopBySIGTERM()
 	p.awaitNoBudgets()
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Request is a stage of a plan whose meter is a budget of the host.
@@ -98,7 +99,7 @@ type Claims struct {
 // *ConflictError. interrupted: the user's previous change was interrupted, so its parameters are
 // unknown.
 func NewClaims(user User, requests []*Request, interrupted bool) (*Claims, error) {
-	b, err := openRegistry(user.registryTemp())
+	b, err := openRegistry(user.registryTemp(), unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}

@@ -70,8 +70,8 @@ type Locked struct {
 	pruned   []leftBudget // budgets of removed users
 }
 
-// RegistryExists reports whether the registry exists, or the lock file of a killed process.
-func RegistryExists() bool {
+// registryExists reports whether the registry exists, or the lock file of a killed process.
+func registryExists() bool {
 	for _, name := range []string{registryFile, registryLock} {
 		if _, err := os.Lstat(filepath.Join(rundir.StateDir, name)); !errors.Is(err, fs.ErrNotExist) {
 			return true
@@ -80,10 +80,19 @@ func RegistryExists() bool {
 	return false
 }
 
-// openRegistry takes the lock, reads the registry and removes gone users from it. temp is the name
-// of the temporary file for the next contents.
-func openRegistry(temp string) (*Locked, error) {
-	l, err := rundir.TakeLock(registryLock, unix.LOCK_EX)
+// HasUser reports whether a budget may have one of these users, by their lock files. It needs no
+// lock if no other process adds or removes them meanwhile.
+func HasUser(users ...string) bool {
+	r, _, err := readRegistry()
+	return err != nil || slices.ContainsFunc(r.Budgets, func(b *Budget) bool {
+		return slices.ContainsFunc(b.Users, func(u User) bool { return slices.Contains(users, u.File) })
+	})
+}
+
+// openRegistry takes the lock by flock(2) with the operation how, reads the registry and removes
+// gone users from it. temp is the name of the temporary file for the next contents.
+func openRegistry(temp string, how int) (*Locked, error) {
+	l, err := rundir.TakeRegistryLock(registryLock, how)
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +328,8 @@ func (b *Locked) close() error {
 }
 
 // ReleaseBudgets removes users from all budgets, by their lock files, and gone users. It returns
-// the budgets of the removed users in the namespace of at.
+// the budgets of the removed users in the namespace of at. It waits for no other process if no
+// budget has these users: the one that has the lock removes those that are gone.
 func ReleaseBudgets(
 	at iface.ID, direction dataplane.Direction, users ...string,
 ) (left []record.Leftover, err error) {
@@ -327,10 +337,17 @@ func ReleaseBudgets(
 	if err := rundir.RemoveState(temp); err != nil { // left by a killed process
 		return nil, err
 	}
-	if !RegistryExists() {
+	if !registryExists() {
 		return nil, nil
 	}
-	b, err := openRegistry(temp)
+	how := unix.LOCK_EX
+	if !HasUser(users...) {
+		how |= unix.LOCK_NB
+	}
+	b, err := openRegistry(temp, how)
+	if how&unix.LOCK_NB != 0 && errors.Is(err, rundir.ErrLocked) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

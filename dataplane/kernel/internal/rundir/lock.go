@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/filelock"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 )
 
@@ -76,7 +77,7 @@ func LockExisting(name string, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = Flock(file, how|unix.LOCK_NB); err == nil {
+	if err = filelock.Flock(file, how|unix.LOCK_NB); err == nil {
 		return file, nil
 	}
 	file.Close()
@@ -88,39 +89,49 @@ func LockExisting(name string, how int) (*os.File, error) {
 
 // TakeChangeLock takes the change lock of an interface, which is held during each
 // change in either direction.
-func TakeChangeLock(at iface.ID) (Lock, error) { return TakeLock(at.FileName("change"), unix.LOCK_EX) }
+func TakeChangeLock(at iface.ID) (Lock, error) {
+	return TakeChangeLockWithin(at, filelock.Patience)
+}
 
-// TakeChangeLockWithin is TakeChangeLock with another patience than lockPatience.
+// TakeChangeLockWithin is TakeChangeLock with another patience than filelock.Patience.
 func TakeChangeLockWithin(at iface.ID, patience time.Duration) (Lock, error) {
-	return takeLockWithin(at.FileName("change"), unix.LOCK_EX, patience)
+	return hold(takeLockWithin(at.FileName("change"), unix.LOCK_EX, patience))
 }
 
 // TryTakeChangeLock is TakeChangeLock without waiting. The error is ErrLocked if another
 // process holds the lock.
 func TryTakeChangeLock(at iface.ID) (Lock, error) {
-	return TakeLock(at.FileName("change"), unix.LOCK_EX|unix.LOCK_NB)
+	return hold(TakeLock(at.FileName("change"), unix.LOCK_EX|unix.LOCK_NB))
 }
 
-// lockPatience is the maximum wait of a process for one holder of a lock. A change takes less than
-// a second. A stopped process must not prevent others from detaching.
-const lockPatience = 10 * time.Second
+// TakeRegistryLock takes the lock of a registry of the host by its file name, for a change.
+func TakeRegistryLock(name string, how int) (Lock, error) { return hold(TakeLock(name, how)) }
 
-// TakeLock is takeLockWithin lockPatience.
-func TakeLock(name string, how int) (Lock, error) { return takeLockWithin(name, how, lockPatience) }
+// hold shows others that the holder of a lock runs.
+func hold(l Lock, err error) (Lock, error) {
+	if err == nil {
+		filelock.Hold(l.File)
+	}
+	return l, err
+}
 
-// takeLockWithin takes a lock by flock(2) with the operation how. It waits while the
-// lock passes from holder to holder, and fails if one holder keeps it for longer than
-// patience. Each holder creates a new file, so holders can be told apart. With LOCK_NB
-// it does not wait but returns ErrLocked.
+// TakeLock takes a lock by flock(2) with the operation how. It waits while the lock passes from
+// holder to holder, and fails if one holder neither releases it nor shows that it runs. Each holder
+// creates a new file, so holders can be told apart. With LOCK_NB it does not wait but returns
+// ErrLocked.
+func TakeLock(name string, how int) (Lock, error) {
+	return takeLockWithin(name, how, filelock.Patience)
+}
+
+// takeLockWithin is TakeLock with another patience than filelock.Patience.
 func takeLockWithin(name string, how int, patience time.Duration) (Lock, error) {
-	var holder os.FileInfo
-	var end time.Time
+	var wait filelock.Wait
 	for {
 		file, err := OpenState(name, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return Lock{}, err
 		}
-		switch err := Flock(file, how|unix.LOCK_NB); {
+		switch err := filelock.Flock(file, how|unix.LOCK_NB); {
 		case err == nil && HasName(file):
 			return Lock{file}, nil
 		case err == nil: // its holder removed it meanwhile
@@ -131,27 +142,16 @@ func takeLockWithin(name string, how int, patience time.Duration) (Lock, error) 
 			file.Close()
 			return Lock{}, ErrLocked
 		}
-		now, err := file.Stat()
+		holder, err := file.Stat()
 		file.Close()
 		if err != nil {
 			return Lock{}, err
 		}
-		if holder == nil || !os.SameFile(holder, now) || !holder.ModTime().Equal(now.ModTime()) {
-			holder, end = now, time.Now().Add(patience)
-		}
-		if time.Now().After(end) {
+		if wait.IsOver(holder, time.Now(), patience) {
 			return Lock{}, fmt.Errorf("another process has held the lock %s for %v: is it stopped?",
 				file.Name(), patience)
 		}
 		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-func Flock(file *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(file.Fd()), how); err != unix.EINTR {
-			return err
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/filelock"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
@@ -99,7 +100,8 @@ func TestHasOwner(t *testing.T) {
 	if n := callHasOwner(); n != 4000 {
 		t.Errorf("with an owner: %d of 4000 calls detect it, want all", n)
 	}
-	if err := Flock(owner.File, unix.LOCK_UN); err != nil { // as the kernel does when the owner is killed
+	// as the kernel does when the owner is killed
+	if err := filelock.Flock(owner.File, unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
 	if n := callHasOwner(); n != 0 {
