@@ -10,7 +10,10 @@ import (
 )
 
 // Directions is the value of a flag: egress, ingress or both.
-type Directions struct{ List []dataplane.Direction }
+type Directions struct {
+	List  []dataplane.Direction
+	Given bool // by the user
+}
 
 func (d *Directions) String() string {
 	if len(d.List) == 2 {
@@ -25,6 +28,7 @@ func (d *Directions) String() string {
 func (d *Directions) Type() string { return "DIRECTION" }
 
 func (d *Directions) Set(s string) error {
+	d.Given = true
 	switch s {
 	case "egress":
 		d.List = []dataplane.Direction{dataplane.Egress}

@@ -32,7 +32,7 @@ func (p *PolicyFlags) Add(cmd *cobra.Command) {
 func (p *PolicyFlags) AddOneLiner(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.One.Rate, "rate", "",
-		"shape everything to `RATE`, such as 50mbit, through one queue with CoDel; control traffic is sent first")
+		"shape everything to `RATE`, such as 50mbit, or egress=20mbit,ingress=100mbit, through one queue with CoDel; control traffic is sent first")
 	f.StringVar(&p.One.Meter, "meter", "",
 		"meter all packets with `METER`, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
 	f.StringVar(&p.One.Green, "green", "",

@@ -2,6 +2,7 @@ package livetest
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +82,41 @@ func TestQuietOneRate(t *testing.T) {
 	}
 	r.stopBySIGTERM()
 	p.awaitClean(before, qdiscs)
+}
+
+// TestLiveTwoRates shapes both directions with a rate for each, and changes them.
+func TestLiveTwoRates(t *testing.T) {
+	skipInVM(t)
+	p := newQueuePair(t)
+	before, qdiscs := p.deviceState(), p.qdiscState()
+	const twoRates = "egress=2mbit,ingress=9mbit"
+	wantRates := func(want ...string) { // of the links at egress and ingress
+		t.Helper()
+		for i, dev := range []string{"v0", p.ifbName()} {
+			text := p.near.Run("tc", "class", "show", "dev", dev)
+			if !strings.Contains(text, " rate "+want[i]+" ") {
+				t.Errorf("%s: want rate %s: %s", dev, want[i], text)
+			}
+		}
+	}
+	for _, flags := range [][]string{nil, {"--both"}} {
+		p.wantExit(0, append([]string{"run", "v0", "--background", "--rate", twoRates}, flags...)...)
+		wantRates("2Mbit", "9Mbit")
+		p.wantExit(0, "reload", "v0")
+		wantRates("2Mbit", "9Mbit")
+		p.wantError(2, "--rate egress=3mbit,ingress=4mbit has a rate for each direction, but this changes only v0 egress: give one rate",
+			"reload", "v0", "--direction", "egress", "--rate", "egress=3mbit,ingress=4mbit")
+		p.wantExit(0, "reload", "v0", "--rate", "egress=3mbit,ingress=4mbit")
+		wantRates("3Mbit", "4Mbit")
+		p.wantExit(0, "reload", "v0", "--rate", "5mbit")
+		wantRates("5Mbit", "5Mbit")
+		p.wantExit(0, "detach", "v0")
+		p.awaitClean(before, qdiscs)
+	}
+	for _, direction := range []string{"egress", "ingress"} {
+		p.wantError(2, "--rate "+twoRates+" has a rate for each direction: leave --direction out, or give one rate",
+			"run", "v0", "--rate", twoRates, "--direction", direction)
+	}
 }
 
 // TestLiveOneRateExtremes attaches the policy of --rate at its extremes.

@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -11,7 +12,7 @@ import (
 )
 
 // ratePolicyText is the policy of --rate: one fair queue for everything except control traffic,
-// which is sent at once. A meter bounds control traffic, because a sender could otherwise
+// which is sent at once. Its customers are those at egress, so down is the rate there. A meter bounds control traffic, because a sender could otherwise
 // bypass the rate by marking packets CS6; the excess is queued like the rest. The ports are
 // those of DHCP, BGP, DHCPv6, LDP, BFD and multihop BFD (IANA).
 const ratePolicyText = `
@@ -24,7 +25,7 @@ classes:
 meters:
   control: {type: token-bucket, rate: %dbit, burst: 64KiB}
 queues:
-  all: {rate: %q, limit: %dms, ecn: true}
+  all: {rate: {down: %q, up: %q}, limit: %dms, ecn: true}
 `
 
 const (
@@ -40,21 +41,62 @@ const (
 	controlPart = 20 // control traffic gets 1/20 of the rate
 )
 
+// HasTwoRates reports whether the text of --rate has a rate for each direction.
+func HasTwoRates(text string) bool { return strings.Contains(text, "=") }
+
+// twoRates returns the text of --rate with a rate for each direction.
+func twoRates(egress, ingress string) string { return "egress=" + egress + ",ingress=" + ingress }
+
+// lineRates returns the nodes of the rates at egress and ingress. ok is false after an error.
+func (l *loader) lineRates(n *yaml.Node) (pair [2]*yaml.Node, ok bool) {
+	if !HasTwoRates(n.Value) {
+		return [2]*yaml.Node{n, n}, true
+	}
+	words := mappingNode(n.Line)
+	for _, w := range splitWords(n.Value, n.Line) {
+		l.assign(words, w)
+	}
+	return l.directionRates(words, twoRates("20mbit", "100mbit"))
+}
+
+// directionRates returns the values of a mapping with egress and ingress, such as example.
+func (l *loader) directionRates(n *yaml.Node, example string) (pair [2]*yaml.Node, ok bool) {
+	ok = l.mapping(n, "rate", keys{
+		{"egress", func(n *yaml.Node) { pair[0] = n }},
+		{"ingress", func(n *yaml.Node) { pair[1] = n }},
+	})
+	if ok && (pair[0] == nil || pair[1] == nil) {
+		l.fail(n, "rate needs both directions, such as %s, or one rate for both", example)
+	}
+	return pair, ok && pair[0] != nil && pair[1] != nil
+}
+
 // ratePolicy returns the nodes of the policy of --rate. Their place is the place of n.
 func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
-	r, ok := parsed(l, n, "rate", ParseRate)
+	pair, ok := l.lineRates(n)
 	if !ok {
 		return nil
 	}
-	if r.Cmp(meter.BitRate(leastRate)) < 0 {
-		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value,
-			meter.BitRate(leastRate))
-		return nil
+	var least meter.Rate // of both directions
+	for _, n := range pair {
+		r, ok := parsed(l, n, "rate", ParseRate)
+		if !ok {
+			return nil
+		}
+		if r.Cmp(meter.BitRate(leastRate)) < 0 {
+			l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value,
+				meter.BitRate(leastRate))
+			return nil
+		}
+		if least == (meter.Rate{}) || r.Cmp(least) < 0 {
+			least = r
+		}
 	}
-	limit := max(rateLimit, timeOf(rateRoom, r))
+	limit := max(rateLimit, timeOf(rateRoom, least))
 
 	var doc yaml.Node
-	text := fmt.Sprintf(ratePolicyText, max(bitRate(r)/controlPart, leastRate), n.Value, limit.Milliseconds())
+	text := fmt.Sprintf(ratePolicyText, max(bitRate(least)/controlPart, leastRate), pair[0].Value, pair[1].Value,
+		limit.Milliseconds())
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		panic(err) // the text is constant, and the rate was parsed
 	}

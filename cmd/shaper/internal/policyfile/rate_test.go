@@ -76,6 +76,42 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// TestTwoRates checks the policy of --rate with a rate for each direction. The limit and the rate of control
+// traffic are those at the lower one.
+func TestTwoRates(t *testing.T) {
+	for _, rate := range []string{"egress=2mbit,ingress=95mbit", "ingress=95mbit egress=2 mbit"} {
+		f := byRate(t, rate)
+		q := f.Policy.Queues[0]
+		if q.Drain().Cmp(meter.BitRate(2e6)) != 0 || q.Link.Up.Rate.Cmp(meter.BitRate(95e6)) != 0 ||
+			q.Time != 328*time.Millisecond {
+			t.Errorf("%s: queue %+v", rate, q)
+		}
+		if got := f.Policy.Meters[0].Params.(meter.TokenBucket).Rate; got.Cmp(meter.BitRate(100e3)) != 0 {
+			t.Errorf("%s: control traffic has %v, want 100 kbit/s", rate, got)
+		}
+	}
+	same, one := byRate(t, "egress=5mbit,ingress=5000kbit").Policy.Queues[0], byRate(t, "5mbit").Policy.Queues[0]
+	if same.Drain().Cmp(one.Drain()) != 0 || same.Link.Up != one.Link.Up || same.Time != one.Time {
+		t.Errorf("equal rates: queue %+v, want %+v", same, one)
+	}
+	for rate, want := range map[string]string{
+		"egress=1mbit":                             "--rate:1:1: rate needs both directions",
+		"egress=1mbit,ingress=":                    "--rate:1:22: rate",
+		"egress=1mbit,ingress=2":                   `--rate:1:22: rate: "2" is a rate without a unit`,
+		"egress=1mbit,egress=2mbit":                `--rate:1:14: duplicate key "egress" in rate`,
+		"egress=1mbit,down=2mbit":                  `--rate:1:14: unknown key "down" in rate`,
+		"egress=1mbit,2mbit":                       `--rate:1:14: "2mbit" is not of the form key=value`,
+		"egress=1mbit,ingress=15kbit":              "--rate:1:22: rate: 15kbit is below 16kbit",
+		"egress=1mbit,ingress=2mbit,ingress=3mbit": `--rate:1:28: duplicate key "ingress"`,
+		"egress=1mbit,ingress=2mbit=3":             "--rate:1:22: rate",
+		"=":                                        `unknown key ""`,
+	} {
+		if _, err := (OneLiner{Rate: rate}).Load(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", rate, err, want)
+		}
+	}
+}
+
 // TestRateHoldsGSO checks at low and high rates that the queue has room for a GSO packet of
 // 64 KiB and eight packets right behind it.
 func TestRateHoldsGSO(t *testing.T) {

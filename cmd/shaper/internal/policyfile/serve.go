@@ -123,8 +123,7 @@ func (l *loader) serveInterface(n *yaml.Node) (i ServeInterfaces, ok bool) {
 			i.Policy = text
 		}},
 		{"rate", func(n *yaml.Node) {
-			i.Rate, _ = l.text(n, "rate")
-			_, _ = parsed(l, n, "rate", ParseRate)
+			i.Rate = l.serveRate(n)
 		}},
 		{"direction", func(n *yaml.Node) {
 			direction, _ = l.word(n, "direction", "egress", "ingress", "both")
@@ -151,10 +150,40 @@ func (l *loader) serveInterface(n *yaml.Node) (i ServeInterfaces, ok bool) {
 		l.fail(n, "give the interfaces either policy: FILE or rate: RATE")
 		ok = false
 	}
+	if HasTwoRates(i.Rate) {
+		if direction == "egress" || direction == "ingress" {
+			l.fail(n, "rate has a rate for each direction: leave direction out, or give one rate")
+		}
+		i.Directions = []dataplane.Direction{dataplane.Egress, dataplane.Ingress}
+	}
 	if i.Hook == "xdp" && !slices.Equal(i.Directions, []dataplane.Direction{dataplane.Ingress}) {
 		l.fail(lookup(n, "hook"), "hook: xdp sees only arriving packets: add direction: ingress")
 	}
 	return i, ok
+}
+
+// serveRate reads a rate, or one for each direction, and returns it as the text of --rate.
+func (l *loader) serveRate(n *yaml.Node) string {
+	const example = "{egress: 20mbit, ingress: 100mbit}"
+	if n.Kind == yaml.MappingNode {
+		pair, ok := l.directionRates(n, example)
+		if !ok {
+			return ""
+		}
+		egress, first := parsed(l, pair[0], "egress", ParseRate)
+		ingress, second := parsed(l, pair[1], "ingress", ParseRate)
+		if !first || !second {
+			return ""
+		}
+		return twoRates(egress.String(), ingress.String())
+	}
+	text, _ := l.text(n, "rate")
+	if HasTwoRates(text) {
+		l.fail(n, "rate: write a rate for each direction as %s", example)
+		return ""
+	}
+	_, _ = parsed(l, n, "rate", ParseRate)
+	return text
 }
 
 // interfacePattern reads the name of an interface, or a pattern of names.

@@ -53,6 +53,38 @@ state: state
 	}
 }
 
+// TestServeTwoRates reads a rate for each direction, which is for both.
+func TestServeTwoRates(t *testing.T) {
+	t.Parallel()
+	s, err := LoadServe("shaper.yaml", []byte(`interfaces:
+  - {match: eth0, rate: {egress: 20 Mbit, ingress: 100mbit}}
+  - {match: eth1, rate: {ingress: 3mbit, egress: 16kbit}, direction: both}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"egress=20mbit,ingress=100mbit", "egress=16kbit,ingress=3mbit"} {
+		if e := s.Interfaces[i]; e.Rate != want || len(e.Directions) != 2 {
+			t.Errorf("entry %+v, want rate %s, both directions", e, want)
+		}
+	}
+	for entry, want := range map[string]string{
+		"rate: {egress: 20mbit}":                                      "1:31: rate needs both directions",
+		"rate: {egress: 20mbit, ingress: 3}":                          "1:57: ingress: ",
+		"rate: {egress: 20mbit, down: 3mbit}":                         `1:48: unknown key "down" in rate`,
+		"rate: {egress: 2mbit, ingress: 3mbit}, direction: egress":    "leave direction out, or give one rate",
+		"rate: {egress: 2mbit, ingress: 3mbit}, direction: ingress":   "leave direction out, or give one rate",
+		"rate: {egress: 2mbit, ingress: 3mbit}, hook: xdp":            "hook: xdp sees only arriving packets",
+		"rate: {egress: 20mbit, ingress: 3mbit}, policy: policy.yaml": "either policy: FILE or rate: RATE",
+		`rate: "egress=1mbit,ingress=2mbit"`:                          "rate for each direction as {egress: 20mbit, ",
+	} {
+		_, err := LoadServe("shaper.yaml", []byte("interfaces: [{match: a, "+entry+"}]\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", entry, err, want)
+		}
+	}
+}
+
 func sameServe(a, b *Serve) bool {
 	x, y := *a, *b
 	x.Interfaces, y.Interfaces = nil, nil
@@ -64,6 +96,7 @@ func sameServe(a, b *Serve) bool {
 // FuzzServe reads any configuration. An accepted one finds an entry for each name without wildcards.
 func FuzzServe(f *testing.F) {
 	f.Add("interfaces:\n  - {match: eth0, policy: uplink.yaml, direction: both}\n  - {match: 'v[a-c]*', rate: 1mbit}\n")
+	f.Add("interfaces:\n  - {match: eth0, rate: {egress: 1mbit, ingress: 2mbit}}\n")
 	f.Add("control: x\nmetrics-customers: 7\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := LoadServe("shaper.yaml", []byte(text))

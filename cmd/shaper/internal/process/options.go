@@ -12,6 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -72,6 +74,13 @@ func (o *Options) Add(cmd *cobra.Command) {
 
 // check checks the options independent of a policy.
 func (o *Options) check() error {
+	if d := &o.Directions; policyfile.HasTwoRates(o.Policy.One.Rate) && len(d.List) == 1 {
+		if d.Given {
+			return cli.Usagef("--rate %s has a rate for each direction: leave --direction out, or give one rate",
+				say.Printable(o.Policy.One.Rate))
+		}
+		_ = d.Set("both")
+	}
 	if err := o.Metrics.check(); err != nil {
 		return err
 	}

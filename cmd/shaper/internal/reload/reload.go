@@ -36,6 +36,10 @@ func Reload(
 		return err
 	}
 	defer live.CloseAll(list)
+	if policyfile.HasTwoRates(flags.One.Rate) && len(list) == 1 {
+		return cli.Usagef("--rate %s has a rate for each direction, but this changes only %s: give one rate",
+			say.Printable(flags.One.Rate), live.Name(list[0].Info()))
+	}
 	policies, err := loadFor(flags, list)
 	if err != nil {
 		return err
