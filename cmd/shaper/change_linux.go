@@ -108,7 +108,7 @@ func askOrAct(
 }
 
 func newConfirm(s cli.Streams) *cobra.Command {
-	var f live.Flags
+	f := live.Flags{NoneHint: "nothing to confirm, or it was too late and the policy was rolled back"}
 	var from remote.Flag
 	all := live.AllFlag{NeedOne: true}
 	asJSON := false

@@ -9,12 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/spelling"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 )
 
 // addLiveShow adds the flags of customer show for a running shaper, and returns a function that prints a
@@ -67,13 +69,29 @@ func (c *runningCustomers) find(iface, text string) (*live.CustomerTerms, error)
 		spelling.DidYouMean(text, names))
 }
 
+// liveCustomerJSON is the output of shaper customer show --json for a running shaper.
+type liveCustomerJSON struct {
+	control.CustomerTerms
+	Changes []control.Change `json:"changes"` // in force, by shaper set, quotas and schedules
+}
+
 func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer string, asJSON bool) error {
 	t, err := customers.find(name, customer)
 	if err != nil {
 		return err
 	}
+	all, err := customers.changes(s)
+	if err != nil {
+		return err
+	}
+	out := liveCustomerJSON{control.TermsOf(t), []control.Change{}}
+	for i := range all {
+		if all[i].Kind == changes.Customer && all[i].Name == t.Name {
+			out.Changes = append(out.Changes, all[i])
+		}
+	}
 	if asJSON {
-		return say.WriteJSON(s.Out, control.TermsOf(t))
+		return say.WriteJSON(s.Out, out)
 	}
 	p := say.NewPrinter(s.Out)
 	p.Printf("%s\n", say.Printable(t.Name))
@@ -81,6 +99,9 @@ func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer
 		p.Printf("  %-9s %s\n", name, say.Printable(t.Cells[name]))
 	}
 	p.Printf("  %-9s %s\n", "source", sourceOf(t))
+	for i := range out.Changes {
+		p.Printf("  %-9s %s\n", "changed", stats.ChangeWords(&out.Changes[i]))
+	}
 	if t.Idle > 0 {
 		p.Printf("  %-9s removed after %s without a packet\n", "idle", policyfile.FormatDuration(t.Idle, time.Hour))
 	}

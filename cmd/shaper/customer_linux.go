@@ -38,7 +38,9 @@ func (f *customerFlags) add(cmd *cobra.Command) {
 type runningCustomers struct {
 	change func([]live.CustomerItem) (control.CustomerEffects, error)
 	each   func(live.CustomerQuery, func(*live.CustomerTerms) error) (keys []string, err error)
-	close  func()
+	// changes returns the changes in force, by shaper set, quotas and schedules
+	changes func(s cli.Streams) ([]control.Change, error)
+	close   func()
 }
 
 // choose finds the customers of the shapers of an interface, or through a control socket.
@@ -61,6 +63,13 @@ func (f *customerFlags) choose(cmd *cobra.Command, name string) (*runningCustome
 			func(q live.CustomerQuery, each func(*live.CustomerTerms) error) ([]string, error) {
 				return c.EachCustomer(ctx, &t, q, each)
 			},
+			func(cli.Streams) (out []control.Change, err error) {
+				list, err := c.Changes(ctx, &t)
+				for i := range list {
+					out = append(out, list[i].List...)
+				}
+				return out, err
+			},
 			func() {},
 		}, nil
 	}
@@ -77,6 +86,10 @@ func (f *customerFlags) choose(cmd *cobra.Command, name string) (*runningCustome
 		},
 		func(q live.CustomerQuery, each func(*live.CustomerTerms) error) ([]string, error) {
 			return live.EachCustomer(ctx, shapers, q, each)
+		},
+		func(s cli.Streams) ([]control.Change, error) {
+			all, err := changesIn(s, shapers)
+			return all.List, err
 		},
 		func() { live.CloseAll(shapers) },
 	}, nil

@@ -9,7 +9,7 @@ import (
 )
 
 // liveShow returns the type of customer show --json for a running shaper.
-func liveShow() []reflect.Type { return []reflect.Type{reflect.TypeFor[control.CustomerTerms]()} }
+func liveShow() []reflect.Type { return []reflect.Type{reflect.TypeFor[liveCustomerJSON]()} }
 
 // liveOutputs returns the types of the outputs of live commands with --json, by command path without shaper.
 func liveOutputs() map[string][]reflect.Type {

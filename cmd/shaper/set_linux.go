@@ -178,13 +178,22 @@ func printMade(s cli.Streams, name string, list []control.Change, asJSON bool) e
 
 // listChanges prints the changes in shapers of one interface.
 func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
+	out, err := changesIn(s, shapers)
+	if err != nil {
+		return err
+	}
+	return remote.PrintChanges(s, []remote.InterfaceChanges{out}, asJSON)
+}
+
+// changesIn returns the changes in shapers of one interface, and prints a warning if there is a problem.
+func changesIn(s cli.Streams, shapers []live.Handle) (remote.InterfaceChanges, error) {
 	out := remote.InterfaceChanges{Interface: shapers[0].Info().Interface}
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
 	for _, sh := range shapers {
 		all, err := sh.Changes()
 		if err != nil {
-			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
+			return out, fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}
 		if all.Problem != "" {
 			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
@@ -198,5 +207,5 @@ func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
 			}
 		}
 	}
-	return remote.PrintChanges(s, []remote.InterfaceChanges{out}, asJSON)
+	return out, nil
 }

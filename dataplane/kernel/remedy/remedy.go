@@ -12,6 +12,8 @@ const (
 	UseIngress   Advice = "use direction Ingress"
 	UseHTB       Advice = "use pacer HTB"
 	UseUserSpace Advice = "meter in user space, by pipeline.Pipeline"
+	UseTAP       Advice = "shape in user space, by package tap"
+	UseFlow      Advice = "divide the queue by the key flow, or shape in user space, by package tap"
 	MountBpffs   Advice = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use hook TC"
 	MoveBack     Advice = "move the interface back, or call Detach"
 	CallReload   Advice = "call Reload to change its policy, or Detach to end it"

@@ -14,6 +14,8 @@ var advice = map[remedy.Advice]string{
 	remedy.UseIngress:   "use --direction ingress",
 	remedy.UseHTB:       "use --pacer htb",
 	remedy.UseUserSpace: "use shaper tap, or replay --engine go",
+	remedy.UseTAP:       "use shaper tap",
+	remedy.UseFlow:      "use fair: flow, or shaper tap",
 	remedy.MountBpffs:   "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
 	remedy.MoveBack:     "move it back, or shaper detach IFACE here",
 	remedy.CallReload:   "use shaper reload to change its policy, or shaper detach to end it",

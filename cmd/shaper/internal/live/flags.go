@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,8 @@ type Flags struct {
 	cli.Directions
 	Several bool   // shapers of several interfaces can be selected
 	orAll   string // part of the error if several is not set, such as " or give --all"
+	// NoneHint ends the error for a missing shaper; "": how to start one
+	NoneHint string
 }
 
 // Add adds --direction to a command.
@@ -54,8 +57,8 @@ func (f *Flags) SeveralError(names []string) error {
 // NoneError is the error for a missing shaper, with the command to start one.
 func (f *Flags) NoneError(name string) error {
 	if name == "" {
-		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE",
-			f.AtDirection())
+		return fmt.Errorf("no shaper is attached%s: %s", f.AtDirection(),
+			cmp.Or(f.NoneHint, "start one with shaper run IFACE --policy FILE"))
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return NearInterface(err)
@@ -63,8 +66,8 @@ func (f *Flags) NoneError(name string) error {
 	if hasTap(name) {
 		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)
 	}
-	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name,
-		f.AtDirection())
+	return fmt.Errorf("%s is not shaped%s: %s", name, f.AtDirection(),
+		cmp.Or(f.NoneHint, "start a shaper with shaper run "+name+" --policy FILE"))
 }
 
 // AtDirection names the direction in an error, such as " at egress"; "" if none was given.

@@ -58,6 +58,8 @@ func TestLiveConfirmLate(t *testing.T) {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
 	p.wantNothingLeft()
+	p.wantError(1, "v0 is not shaped: nothing to confirm, or it was too late and the policy was rolled back",
+		"confirm", "v0")
 }
 
 // TestLiveConfirmOneDirection checks that the confirmed direction stays and the other direction

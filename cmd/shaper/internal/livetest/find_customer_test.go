@@ -3,6 +3,7 @@ package livetest
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -73,6 +74,36 @@ func TestLiveFindCustomer(t *testing.T) {
 	if out, _ := p.wantExit(0, "stats", "v0", "--customers", "a", "--by", "rate", "--json"); !strings.Contains(out,
 		`"rate_bit_s":0`) {
 		t.Errorf("with a rate: %q", out)
+	}
+	// its definition, and what is in force instead
+	show := func(by []string, args ...string) string {
+		t.Helper()
+		out, _ := p.wantExit(0, append(append([]string{"customer", "show", "v0", "c d"}, args...), by...)...)
+		return out
+	}
+	for _, by := range [][]string{nil, {"--control", s.write}} {
+		if out := show(by); !strings.Contains(out, "large") || strings.Contains(out, "changed") {
+			t.Errorf("%v: without a change: %q", by, out)
+		}
+		if out := show(by, "--json"); !strings.Contains(out, `"changes":[]`) {
+			t.Errorf("%v: without a change: %q", by, out)
+		}
+		p.wantExit(0, "set", "v0", "customer", "c d", "plan=small", "--for", "1h")
+		p.wantExit(0, "set", "v0", "customer", "a", "off")
+		out := show(by)
+		if !regexp.MustCompile(`(?m)^  plan      large\n(.*\n)*  changed   customer "c d": plan small, until .*, since .* with shaper set$`).
+			MatchString(out) || strings.Contains(out, "off") {
+			t.Errorf("%v: with a change: %q", by, out)
+		}
+		row := decodeJSON[struct {
+			Plan    string
+			Changes []struct{ Kind, Name, Plan string }
+		}](t, show(by, "--json"))
+		if row.Plan != "large" || fmt.Sprint(row.Changes) != "[{customer c d small}]" {
+			t.Errorf("%v: with a change: %+v", by, row)
+		}
+		p.wantExit(0, "set", "v0", "customer", "c d", "reset")
+		p.wantExit(0, "set", "v0", "customer", "a", "reset")
 	}
 	p.wantError(2, `unexpected argument "a": a customer needs --customers`, "stats", "v0", "a")
 	r.stopBySIGTERM()

@@ -104,7 +104,7 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 			out.Queue = bpf.ShaperQueue{Linked: 1, Ecn: engine.Flag(from.LinkQueue.ECN)}
 			e.checkLinked(from.Source, &from.LinkQueue, &from.FlowKeys, false)
 			if e.fair == record.FairByHTB && fairKind(&from.LinkQueue, &from.FlowKeys) == qdisc.FQCoDel {
-				e.fail(from.Source, "fair", "is for queues of customers"+noFQCoDel)
+				e.refuse(from.Source, "fair", "is for queues of customers"+noFQCoDel, remedy.UseTAP)
 			}
 		default:
 			out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)

@@ -147,6 +147,9 @@ func ChoosePacer(requested record.Pacer, plan *compiled.Plan) (record.Pacer, err
 		if kind == qdisc.FQCoDel && errors.As(err, new(*qdisc.MissingError)) {
 			continue // flows get leaves of HTB
 		}
+		if kind == qdisc.Cake && errors.As(err, new(*qdisc.MissingError)) {
+			return requested, remedy.UseFlow.Errorf("%s is fair: %w", q.name, err)
+		}
 		if err != nil {
 			return requested, fmt.Errorf("%s is fair: %w", q.name, err)
 		}
@@ -171,9 +174,10 @@ func (e *encoder) spreads(q *compiled.Queue) bool {
 	}
 	switch {
 	case !e.alone(q):
-		e.fail(q.Source, "fair", "shares its link with other queues"+noFQCoDel)
+		e.refuse(q.Source, "fair", "shares its link with other queues"+noFQCoDel, remedy.UseTAP)
 	case e.spread == flowQueues:
-		e.fail(q.Source, "fair", fmt.Sprintf("is the case for more than %d queues%s", flowQueues, noFQCoDel))
+		e.refuse(q.Source, "fair", fmt.Sprintf("is the case for more than %d queues%s", flowQueues, noFQCoDel),
+			remedy.UseTAP)
 	}
 	return true
 }
