@@ -66,6 +66,9 @@ func (s *source) debianize(dir, arch string) error {
 	if err := os.Remove(filepath.Join(docs, "LICENSE")); err != nil { // copyright names it
 		return err
 	}
+	if err := s.linkToSource(docs); err != nil {
+		return err
+	}
 	size, err := installedSize(dir)
 	if err != nil {
 		return err

@@ -14,7 +14,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 )
 
 func main() {
@@ -79,6 +82,27 @@ func (s *source) writeEach(file func(arch string) (string, error)) error {
 	return nil
 }
 
+// removeFormer removes the files that releases and packages wrote before. It removes none if the directory has
+// others.
+func (s *source) removeFormer() error {
+	entries, err := os.ReadDir(s.out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() || !strings.HasPrefix(e.Name(), "shaper_") && e.Name() != "SHA256SUMS" {
+			return fmt.Errorf("%s contains %s, which is no file of a release: remove it, or use another directory",
+				s.out, e.Name())
+		}
+	}
+	for _, e := range entries {
+		if err := os.Remove(filepath.Join(s.out, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writeRelease writes all files of a version.
 func (s *source) writeRelease() error {
 	if s.unreleased {
@@ -93,7 +117,7 @@ func (s *source) writeRelease() error {
 			return fmt.Errorf("%s: %w", s.binary(arch), err)
 		}
 	}
-	if err := os.RemoveAll(s.out); err != nil {
+	if err := s.removeFormer(); err != nil {
 		return err
 	}
 	for _, file := range []func(string) (string, error){s.writeDeb, s.writeArchive, s.writeSBOM} {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,7 @@ func TestDeb(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	checkLinks(t, filepath.Join(dir, documents), "v1.2.3")
 	if got := output(t, "dpkg-deb", "-c", path); !strings.Contains(got, "-rwxr-xr-x root/root") ||
 		strings.Contains(got, "/usr/share/doc/shaper/docs/etc") {
 		t.Errorf("files:\n%s", got)
@@ -171,5 +173,86 @@ func TestArchive(t *testing.T) {
 		if !strings.Contains("\n"+list, "\n"+name+"\n") {
 			t.Errorf("no %s in:\n%s", name, list)
 		}
+	}
+	dir := t.TempDir()
+	output(t, "tar", "-xzf", path, "-C", dir)
+	checkLinks(t, filepath.Join(dir, "share/doc/shaper"), "v1.2.3")
+}
+
+// TestRemoveFormer removes the files of a release, but none of a directory with others.
+func TestRemoveFormer(t *testing.T) {
+	t.Parallel()
+	s := &source{out: filepath.Join(t.TempDir(), "dist")}
+	if err := s.removeFormer(); err != nil {
+		t.Errorf("without a directory: %v", err)
+	}
+	names := func() (out []string) {
+		entries, err := os.ReadDir(s.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	for _, other := range []string{"shaper.yaml", "shaper_notes/x", ""} {
+		for _, name := range []string{"shaper_1.0.0-1_amd64.deb", "SHA256SUMS", other} {
+			if name == "" {
+				continue
+			}
+			if err := writeFile(filepath.Join(s.out, name), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(names())
+		err := s.removeFormer()
+		if left := len(names()); other != "" && (err == nil || left != before) || other == "" && (err != nil || left != 0) {
+			t.Errorf("with %q: %d of %d files left, error %v", other, left, before, err)
+		}
+		if other != "" {
+			if err := os.RemoveAll(s.out); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// checkLinks checks that all links of installed pages lead to installed files, or to files of the source at
+// a revision.
+func checkLinks(t *testing.T, dir, revision string) {
+	t.Helper()
+	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	source := repository + "/blob/" + revision + "/"
+	local, absolute := 0, 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, link := range links.FindAllStringSubmatch(string(text), -1) {
+			target, _, _ := strings.Cut(link[1], "#")
+			name, inSource := strings.CutPrefix(target, source)
+			switch {
+			case inSource:
+				target = filepath.Join("../../../..", name)
+				absolute++
+			case target == "" || strings.Contains(target, ":"):
+				continue
+			default:
+				target = filepath.Join(filepath.Dir(path), target)
+				local++
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: link %s: %v", path, link[1], err)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if local < 300 || absolute < 10 {
+		t.Errorf("%d links to installed files, %d to the source", local, absolute)
 	}
 }

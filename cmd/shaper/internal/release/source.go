@@ -135,6 +135,9 @@ func (s *source) writeArchive(arch string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := s.linkToSource(filepath.Join(dir, "usr/local/share/doc/shaper")); err != nil {
+		return "", err
+	}
 	var files bytes.Buffer
 	if err := s.pack(&files, filepath.Join(dir, "usr/local")); err != nil {
 		return "", err
