@@ -12,9 +12,9 @@ import (
 )
 
 // ratePolicyText is the policy of --rate: one fair queue for everything except control traffic,
-// which is sent at once. Its customers are those at egress, so down is the rate there. A meter bounds control traffic, because a sender could otherwise
-// bypass the rate by marking packets CS6; the excess is queued like the rest. The ports are
-// those of DHCP, BGP, DHCPv6, LDP, BFD and multihop BFD (IANA).
+// which is sent at once. Without customers, down is the rate at egress. A meter bounds control
+// traffic, because a sender could otherwise bypass the rate by marking packets CS6; the excess is
+// queued like the rest. The ports are those of DHCP, BGP, DHCPv6, LDP, BFD and multihop BFD (IANA).
 const ratePolicyText = `
 classes:
   - {name: control-dscp, match: {dscp: [cs6, cs7]}, meter: control, red: {queue: all}}
@@ -95,8 +95,8 @@ func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	limit := max(rateLimit, timeOf(rateRoom, least))
 
 	var doc yaml.Node
-	text := fmt.Sprintf(ratePolicyText, max(bitRate(least)/controlPart, leastRate), pair[0].Value, pair[1].Value,
-		limit.Milliseconds())
+	text := fmt.Sprintf(ratePolicyText, max(bitRate(least)/controlPart, leastRate),
+		pair[0].Value, pair[1].Value, limit.Milliseconds())
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		panic(err) // the text is constant, and the rate was parsed
 	}

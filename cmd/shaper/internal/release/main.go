@@ -82,8 +82,8 @@ func (s *source) writeEach(file func(arch string) (string, error)) error {
 	return nil
 }
 
-// removeFormer removes the files that releases and packages wrote before. It removes none if the directory has
-// others.
+// removeFormer removes the files that releases and packages wrote before. It removes none if the
+// directory has others.
 func (s *source) removeFormer() error {
 	entries, err := os.ReadDir(s.out)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -207,7 +207,11 @@ func TestRemoveFormer(t *testing.T) {
 		}
 		before := len(names())
 		err := s.removeFormer()
-		if left := len(names()); other != "" && (err == nil || left != before) || other == "" && (err != nil || left != 0) {
+		want := before
+		if other == "" {
+			want = 0
+		}
+		if left := len(names()); left != want || (err == nil) != (want == 0) {
 			t.Errorf("with %q: %d of %d files left, error %v", other, left, before, err)
 		}
 		if other != "" {
