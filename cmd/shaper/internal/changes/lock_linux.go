@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"time"
 
@@ -16,12 +17,12 @@ import (
 // Lock waits until no other process, and no other caller of Lock, changes a file of changes, or loads a
 // policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps
 // ErrLocked if the lock's holder is stopped.
-func Lock(path string) (io.Closer, error) { return LockWithin(path, filelock.Patience) }
+func Lock(path string) (io.Closer, error) { return LockWithin(path, math.MaxInt64) }
 
-// LockWithin is Lock with another patience.
-func LockWithin(path string, patience time.Duration) (io.Closer, error) {
+// LockWithin is Lock, but it waits no longer than limit.
+func LockWithin(path string, limit time.Duration) (io.Closer, error) {
 	var wait filelock.Wait
-	for ; ; time.Sleep(2 * time.Millisecond) {
+	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		l, err := TryLock(path)
 		if !errors.Is(err, ErrLocked) {
 			return l, err
@@ -30,9 +31,9 @@ func LockWithin(path string, patience time.Duration) (io.Closer, error) {
 		case errors.Is(e, fs.ErrNotExist): // removed meanwhile
 		case e != nil:
 			return nil, fmt.Errorf("file of changes: lock: %w", e)
-		case wait.IsOver(holder, time.Now(), patience):
+		case time.Since(begin) > limit || wait.IsOver(holder, time.Now(), filelock.Patience):
 			return nil, fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w",
-				path, patience, err)
+				path, min(limit, filelock.Patience), err)
 		}
 	}
 }

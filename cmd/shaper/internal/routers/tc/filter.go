@@ -141,7 +141,7 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, words routers.L
 		return err
 	}
 	if f.kind == "u32" && f.class == 0 && f.actions == nil {
-		d.note(c.Line, "it has no effect: a u32 filter without flowid and action goes on to the next filter")
+		d.note(c.Line, "it has no effect: a u32 filter without flowid and action passes packets to the next filter")
 		f.idle = true
 	}
 	f.bound = slices.ContainsFunc(d.classes, func(k *tcClass) bool { return k.id == f.class })
