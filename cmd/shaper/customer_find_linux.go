@@ -80,14 +80,19 @@ func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer
 	if err != nil {
 		return err
 	}
-	all, err := customers.changes(s)
-	if err != nil {
-		return err
-	}
 	out := liveCustomerJSON{control.TermsOf(t), []control.Change{}}
-	for i := range all {
-		if all[i].Kind == changes.Customer && all[i].Name == t.Name {
-			out.Changes = append(out.Changes, all[i])
+	all, err := customers.changes()
+	if err != nil { // the customer is known all the same
+		fmt.Fprintf(s.Err, "shaper: warning: the changes in force are unknown: %v\n", err)
+	}
+	for _, at := range all {
+		if at.Problem != "" {
+			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", at.Interface, say.Printable(at.Problem))
+		}
+		for i := range at.List {
+			if c := &at.List[i]; c.Kind == changes.Customer && c.Name == t.Name {
+				out.Changes = append(out.Changes, *c)
+			}
 		}
 	}
 	if asJSON {

@@ -39,7 +39,7 @@ type runningCustomers struct {
 	change func([]live.CustomerItem) (control.CustomerEffects, error)
 	each   func(live.CustomerQuery, func(*live.CustomerTerms) error) (keys []string, err error)
 	// changes returns the changes in force, by shaper set, quotas and schedules
-	changes func(s cli.Streams) ([]control.Change, error)
+	changes func() ([]remote.InterfaceChanges, error)
 	close   func()
 }
 
@@ -63,13 +63,7 @@ func (f *customerFlags) choose(cmd *cobra.Command, name string) (*runningCustome
 			func(q live.CustomerQuery, each func(*live.CustomerTerms) error) ([]string, error) {
 				return c.EachCustomer(ctx, &t, q, each)
 			},
-			func(cli.Streams) (out []control.Change, err error) {
-				list, err := c.Changes(ctx, &t)
-				for i := range list {
-					out = append(out, list[i].List...)
-				}
-				return out, err
-			},
+			func() ([]remote.InterfaceChanges, error) { return c.Changes(ctx, &t) },
 			func() {},
 		}, nil
 	}
@@ -87,9 +81,9 @@ func (f *customerFlags) choose(cmd *cobra.Command, name string) (*runningCustome
 		func(q live.CustomerQuery, each func(*live.CustomerTerms) error) ([]string, error) {
 			return live.EachCustomer(ctx, shapers, q, each)
 		},
-		func(s cli.Streams) ([]control.Change, error) {
-			all, err := changesIn(s, shapers)
-			return all.List, err
+		func() ([]remote.InterfaceChanges, error) {
+			all, err := changesIn(shapers)
+			return []remote.InterfaceChanges{all}, err
 		},
 		func() { live.CloseAll(shapers) },
 	}, nil

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 )
 
@@ -66,6 +67,8 @@ func (f *runFlags) check() error {
 	case f.Background &&
 		(f.Span > 0 || f.Metrics.Given() || f.Control.Given() || f.State.Given() || f.Repair):
 		return cli.Usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
+	case f.hook == "xdp" && policyfile.HasTwoRates(f.Policy.One.Rate):
+		return cli.Usagef("--hook xdp cannot queue packets, as --rate does: leave it out")
 	case f.hook == "xdp" && f.Directions.String() != "ingress":
 		return cli.Usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}

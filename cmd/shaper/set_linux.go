@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -178,15 +179,15 @@ func printMade(s cli.Streams, name string, list []control.Change, asJSON bool) e
 
 // listChanges prints the changes in shapers of one interface.
 func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
-	out, err := changesIn(s, shapers)
+	out, err := changesIn(shapers)
 	if err != nil {
 		return err
 	}
 	return remote.PrintChanges(s, []remote.InterfaceChanges{out}, asJSON)
 }
 
-// changesIn returns the changes in shapers of one interface, and prints a warning if there is a problem.
-func changesIn(s cli.Streams, shapers []live.Handle) (remote.InterfaceChanges, error) {
+// changesIn returns the changes in shapers of one interface.
+func changesIn(shapers []live.Handle) (remote.InterfaceChanges, error) {
 	out := remote.InterfaceChanges{Interface: shapers[0].Info().Interface}
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
@@ -195,9 +196,7 @@ func changesIn(s cli.Streams, shapers []live.Handle) (remote.InterfaceChanges, e
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}
-		if all.Problem != "" {
-			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
-		}
+		out.Problem = cmp.Or(out.Problem, all.Problem)
 		for c, state := range all.States(now) {
 			row := control.ChangeOf(&c)
 			row.State = state

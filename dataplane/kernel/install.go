@@ -127,6 +127,9 @@ func (i *installation) encodePlan() (err error) {
 // finds or makes the budgets of the plan.
 func (i *installation) lockBudgets() (err error) {
 	i.claims, err = i.s.claimBudgets(i.image, i.next)
+	if i.claims == nil && err == nil { // gone users of others are no reason to fail
+		_, _ = registry.ReleaseBudgets(i.s.Identity(), i.s.Direction)
+	}
 	return err
 }
 

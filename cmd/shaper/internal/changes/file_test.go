@@ -369,6 +369,35 @@ func TestLock(t *testing.T) {
 	}
 }
 
+// TestLockShowsHolder checks that the holder of a lock shows that it runs.
+func TestLockShowsHolder(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "changes")
+	l, err := TryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(lockName(path), past, past); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		info, err := os.Stat(lockName(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.ModTime().After(past.Add(time.Minute)) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the holder does not set the time of its file")
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLockReadOnly checks that a file on a file system that became read-only can be locked.
 func TestLockReadOnly(t *testing.T) {
 	if os.Getuid() != 0 {

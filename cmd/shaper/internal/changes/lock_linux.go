@@ -16,7 +16,7 @@ import (
 
 // Lock waits until no other process, and no other caller of Lock, changes a file of changes, or loads a
 // policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps
-// ErrLocked if the lock's holder is stopped.
+// ErrLocked if the lock's holder is stopped, or keeps it for long.
 func Lock(path string) (io.Closer, error) { return LockWithin(path, math.MaxInt64) }
 
 // LockWithin is Lock, but it waits no longer than limit.
@@ -27,13 +27,19 @@ func LockWithin(path string, limit time.Duration) (io.Closer, error) {
 		if !errors.Is(err, ErrLocked) {
 			return l, err
 		}
-		switch holder, e := os.Stat(lockName(path)); {
+		holder, e := os.Stat(lockName(path))
+		switch {
 		case errors.Is(e, fs.ErrNotExist): // removed meanwhile
+			continue
 		case e != nil:
 			return nil, fmt.Errorf("file of changes: lock: %w", e)
-		case time.Since(begin) > limit || wait.IsOver(holder, time.Now(), filelock.Patience):
-			return nil, fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w",
-				path, min(limit, filelock.Patience), err)
+		case time.Since(begin) > limit:
+			e = fmt.Errorf("for %v", limit)
+		default:
+			e = wait.Busy(holder, time.Now(), filelock.Patience)
+		}
+		if e != nil {
+			return nil, fmt.Errorf("file of changes %q: another process has held its lock %w: %w", path, e, err)
 		}
 	}
 }

@@ -273,7 +273,7 @@ func (c *Changer) lacks() bool { return c.Behind() || c.unlocked != nil }
 
 const (
 	keepInterval = time.Second     // time between two attempts to write the file
-	lockTime     = 3 * time.Second // time for which other processes may have its lock: a reload takes less
+	lockTime     = 3 * time.Second // time for which other processes may have its lock before that is an error
 )
 
 // keep writes the missing changes to the file. If the file still lacks them, keep returns the
@@ -289,7 +289,7 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 		}
 		if now.Sub(c.lockedSince) >= lockTime {
 			c.unkept = &changes.UnkeptError{Err: fmt.Errorf(
-				"another process has held the lock of %q for %v: is it stopped?", c.Path, lockTime)}
+				"another process has held the lock of %q for %v", c.Path, lockTime)}
 		}
 		return c.unkept
 	}

@@ -233,7 +233,7 @@ func (c *Run) customerTerms(q CustomerQuery) (page CustomerPage, err error) {
 	return page, err
 }
 
-// setPatience is the longest wait of a change for the lock of the file. A reload takes less.
+// setPatience is the longest wait of a change for the lock of the file. Most reloads take less.
 const setPatience = time.Second
 
 // call calls f in the goroutine owning the shapers.

@@ -189,6 +189,7 @@ func TestLiveBudgetLifetime(t *testing.T) {
 	// If the guard was killed too, the next command removes it.
 	for _, next := range [][]string{
 		{"detach", "v0"}, {"detach", "--all"}, {"run", "v1", "--meter", unlimitedMeter, "--for", "1ms"},
+		{"run", "v1", "--meter", unlimitedMeter, "--background"},
 	} {
 		r = p.runOn("v0", policy)
 		r.killWithGuard()
@@ -196,6 +197,7 @@ func TestLiveBudgetLifetime(t *testing.T) {
 		p.wantExit(0, next...)
 		p.awaitNoBudgets()
 	}
+	p.wantExit(0, "detach", "v1")
 
 	// A pinned shaper keeps it, without the tokens that the other shaper used.
 	p.wantExit(0, "run", "v0", "--policy", policy, "--background")

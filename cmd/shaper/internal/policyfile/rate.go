@@ -71,31 +71,41 @@ func (l *loader) directionRates(n *yaml.Node, example string) (pair [2]*yaml.Nod
 	return pair, ok && pair[0] != nil && pair[1] != nil
 }
 
+// wholeRate reads a rate of --rate, and returns nil after an error, such as for a rate below the minimum.
+func (l *loader) wholeRate(n *yaml.Node) *meter.Rate {
+	r, ok := parsed(l, n, "rate", ParseRate)
+	switch {
+	case !ok:
+		return nil
+	case r.Cmp(meter.BitRate(leastRate)) < 0:
+		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value,
+			meter.BitRate(leastRate))
+		return nil
+	}
+	return &r
+}
+
 // ratePolicy returns the nodes of the policy of --rate. Their place is the place of n.
 func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	pair, ok := l.lineRates(n)
 	if !ok {
 		return nil
 	}
-	var least meter.Rate // of both directions
-	for _, n := range pair {
-		r, ok := parsed(l, n, "rate", ParseRate)
-		if !ok {
-			return nil
-		}
-		if r.Cmp(meter.BitRate(leastRate)) < 0 {
-			l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value,
-				meter.BitRate(leastRate))
-			return nil
-		}
-		if least == (meter.Rate{}) || r.Cmp(least) < 0 {
-			least = r
-		}
+	least := l.wholeRate(pair[0])
+	other := least
+	if pair[1] != pair[0] {
+		other = l.wholeRate(pair[1])
 	}
-	limit := max(rateLimit, timeOf(rateRoom, least))
+	if least == nil || other == nil {
+		return nil
+	}
+	if other.Cmp(*least) < 0 {
+		least = other
+	}
+	limit := max(rateLimit, timeOf(rateRoom, *least))
 
 	var doc yaml.Node
-	text := fmt.Sprintf(ratePolicyText, max(bitRate(least)/controlPart, leastRate),
+	text := fmt.Sprintf(ratePolicyText, max(bitRate(*least)/controlPart, leastRate),
 		pair[0].Value, pair[1].Value, limit.Milliseconds())
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		panic(err) // the text is constant, and the rate was parsed

@@ -156,7 +156,9 @@ func (l *loader) serveInterface(n *yaml.Node) (i ServeInterfaces, ok bool) {
 		}
 		i.Directions = []dataplane.Direction{dataplane.Egress, dataplane.Ingress}
 	}
-	if i.Hook == "xdp" && !slices.Equal(i.Directions, []dataplane.Direction{dataplane.Ingress}) {
+	if i.Hook == "xdp" && i.Rate != "" {
+		l.fail(lookup(n, "hook"), "hook: xdp cannot queue packets, as rate does: leave it out")
+	} else if i.Hook == "xdp" && !slices.Equal(i.Directions, []dataplane.Direction{dataplane.Ingress}) {
 		l.fail(lookup(n, "hook"), "hook: xdp sees only arriving packets: add direction: ingress")
 	}
 	return i, ok
@@ -170,19 +172,18 @@ func (l *loader) serveRate(n *yaml.Node) string {
 		if !ok {
 			return ""
 		}
-		egress, first := parsed(l, pair[0], "egress", ParseRate)
-		ingress, second := parsed(l, pair[1], "ingress", ParseRate)
-		if !first || !second {
+		first, second := l.wholeRate(pair[0]), l.wholeRate(pair[1])
+		if first == nil || second == nil {
 			return ""
 		}
-		return twoRates(egress.String(), ingress.String())
+		return twoRates(pair[0].Value, pair[1].Value)
 	}
 	text, _ := l.text(n, "rate")
 	if HasTwoRates(text) {
 		l.fail(n, "rate: write a rate for each direction as %s", example)
 		return ""
 	}
-	_, _ = parsed(l, n, "rate", ParseRate)
+	l.wholeRate(n)
 	return text
 }
 

@@ -63,18 +63,20 @@ func TestServeTwoRates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"egress=20mbit,ingress=100mbit", "egress=16kbit,ingress=3mbit"} {
+	for i, want := range []string{"egress=20 Mbit,ingress=100mbit", "egress=16kbit,ingress=3mbit"} {
 		if e := s.Interfaces[i]; e.Rate != want || len(e.Directions) != 2 {
 			t.Errorf("entry %+v, want rate %s, both directions", e, want)
 		}
 	}
 	for entry, want := range map[string]string{
 		"rate: {egress: 20mbit}":                                      "1:31: rate needs both directions",
-		"rate: {egress: 20mbit, ingress: 3}":                          "1:57: ingress: ",
+		"rate: {egress: 20mbit, ingress: 3}":                          "1:57: rate: ",
+		"rate: {egress: 15kbit, ingress: 3mbit}":                      "1:40: rate: 15kbit is below 16kbit",
+		"rate: 15kbit":                                                "1:31: rate: 15kbit is below 16kbit",
 		"rate: {egress: 20mbit, down: 3mbit}":                         `1:48: unknown key "down" in rate`,
 		"rate: {egress: 2mbit, ingress: 3mbit}, direction: egress":    "leave direction out, or give one rate",
 		"rate: {egress: 2mbit, ingress: 3mbit}, direction: ingress":   "leave direction out, or give one rate",
-		"rate: {egress: 2mbit, ingress: 3mbit}, hook: xdp":            "hook: xdp sees only arriving packets",
+		"rate: {egress: 2mbit, ingress: 3mbit}, hook: xdp":            "hook: xdp cannot queue packets",
 		"rate: {egress: 20mbit, ingress: 3mbit}, policy: policy.yaml": "either policy: FILE or rate: RATE",
 		`rate: "egress=1mbit,ingress=2mbit"`:                          "rate for each direction as {egress: 20mbit, ",
 	} {

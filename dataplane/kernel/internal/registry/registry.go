@@ -328,8 +328,8 @@ func (b *Locked) close() error {
 }
 
 // ReleaseBudgets removes users from all budgets, by their lock files, and gone users. It returns
-// the budgets of the removed users in the namespace of at. It waits for no other process if no
-// budget has these users: the one that has the lock removes those that are gone.
+// the budgets of the removed users in the namespace of at. If no budget has these users, it waits for
+// no other process: while one has the lock, gone users stay until the next call.
 func ReleaseBudgets(
 	at iface.ID, direction dataplane.Direction, users ...string,
 ) (left []record.Leftover, err error) {

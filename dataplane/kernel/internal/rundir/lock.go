@@ -147,9 +147,8 @@ func takeLockWithin(name string, how int, patience time.Duration) (Lock, error) 
 		if err != nil {
 			return Lock{}, err
 		}
-		if wait.IsOver(holder, time.Now(), patience) {
-			return Lock{}, fmt.Errorf("another process has held the lock %s for %v: is it stopped?",
-				file.Name(), patience)
+		if err := wait.Busy(holder, time.Now(), patience); err != nil {
+			return Lock{}, fmt.Errorf("another process has held the lock %s %w", file.Name(), err)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
