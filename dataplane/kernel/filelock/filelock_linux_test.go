@@ -88,25 +88,27 @@ func TestWait(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := ""
-			if err := wait.Busy(state(t, path), begin.Add(time.Duration(step.at)*time.Second), Patience); err != nil {
-				got = err.Error()
-			}
-			if got != step.want {
+			now := begin.Add(time.Duration(step.at) * time.Second)
+			if got := text(wait.Busy(state(t, path), now, Patience)); got != step.want {
 				t.Errorf("%s, after %d s: got error %q, want %q", name, step.at, got, step.want)
 			}
 		}
 	}
 	var wait Wait
 	for at, want := range []string{"", "", "for 1.001s"} {
-		got := ""
-		if err := wait.Busy(state(t, path), begin.Add(time.Duration(at)*1001*time.Millisecond/2), time.Second); err != nil {
-			got = err.Error()
-		}
-		if got != want {
+		now := begin.Add(time.Duration(at) * 1001 * time.Millisecond / 2)
+		if got := text(wait.Busy(state(t, path), now, time.Second)); got != want {
 			t.Errorf("a short patience: got error %q, want %q", got, want)
 		}
 	}
+}
+
+// text returns the text of an error, "" if there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func state(t *testing.T, path string) os.FileInfo {
