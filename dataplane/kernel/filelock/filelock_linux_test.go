@@ -69,8 +69,14 @@ func TestWait(t *testing.T) {
 			{at: 0}, {at: 9, set: true}, {at: 19}, {at: 19, set: true}, {at: 29}, {at: 30, want: "for 30s" + stopped},
 		},
 		"too slow": {
-			{at: 0}, {at: 10, set: true}, {at: 20, set: true}, {at: 30, set: true}, {at: 40, set: true},
-			{at: 50, set: true}, {at: 60, set: true}, {at: 61, set: true, want: "for 1m1s" + slow},
+			{at: 0},
+			{at: 10, set: true},
+			{at: 20, set: true},
+			{at: 30, set: true},
+			{at: 40, set: true},
+			{at: 50, set: true},
+			{at: 60, set: true},
+			{at: 61, set: true, want: "for 1m1s" + slow},
 		},
 		"two": {
 			{at: 0}, {at: 10, next: true}, {at: 20}, {at: 21, want: "for 11s" + stopped},

@@ -188,7 +188,9 @@ func TestLiveBudgetLifetime(t *testing.T) {
 
 	// If the guard was killed too, the next command removes it.
 	for _, next := range [][]string{
-		{"detach", "v0"}, {"detach", "--all"}, {"run", "v1", "--meter", unlimitedMeter, "--for", "1ms"},
+		{"detach", "v0"},
+		{"detach", "--all"},
+		{"run", "v1", "--meter", unlimitedMeter, "--for", "1ms"},
 		{"run", "v1", "--meter", unlimitedMeter, "--background"},
 	} {
 		r = p.runOn("v0", policy)
