@@ -20,7 +20,7 @@ func TestLiveKernel(t *testing.T) {
 		{"tc", meter, "--hook tc --direction egress", ""},
 		{"tc ingress", meter, "--hook tc --direction ingress", ""},
 		{"xdp", meter, "--hook xdp --direction ingress", ""},
-		{"fq", ownQueue, "--pacer fq --direction egress", "this kernel has no fq qdisc"},
+		{"fq", ownQueue, "--pacer fq --direction egress", "this kernel has no fq qdisc, and no module sch_fq"},
 		{"htb", ownQueue, "--pacer htb --direction egress", ""},
 		{"ifb", ownQueue, "--direction ingress", ""},
 		{
