@@ -86,9 +86,7 @@ func showLiveCustomer(s cli.Streams, customers *runningCustomers, name, customer
 		fmt.Fprintf(s.Err, "shaper: warning: the changes in force are unknown: %v\n", err)
 	}
 	for _, at := range all {
-		if at.Problem != "" {
-			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", at.Interface, say.Printable(at.Problem))
-		}
+		at.Warn(s.Err)
 		for i := range at.List {
 			if c := &at.List[i]; c.Kind == changes.Customer && c.Name == t.Name {
 				out.Changes = append(out.Changes, *c)

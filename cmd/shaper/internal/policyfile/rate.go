@@ -61,14 +61,7 @@ func (l *loader) lineRates(n *yaml.Node) (pair [2]*yaml.Node, ok bool) {
 
 // directionRates returns the values of a mapping with egress and ingress, such as example.
 func (l *loader) directionRates(n *yaml.Node, example string) (pair [2]*yaml.Node, ok bool) {
-	ok = l.mapping(n, "rate", keys{
-		{"egress", func(n *yaml.Node) { pair[0] = n }},
-		{"ingress", func(n *yaml.Node) { pair[1] = n }},
-	})
-	if ok && (pair[0] == nil || pair[1] == nil) {
-		l.fail(n, "rate needs both directions, such as %s, or one rate for both", example)
-	}
-	return pair, ok && pair[0] != nil && pair[1] != nil
+	return l.ratePair(n, "rate", "egress", "ingress", example+", or one rate for both")
 }
 
 // wholeRate reads a rate of --rate, and returns nil after an error, such as for a rate below the minimum.

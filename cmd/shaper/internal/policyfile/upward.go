@@ -34,21 +34,28 @@ func (l *loader) rates(n *yaml.Node, what string) (r rates) {
 		r.down, _ = parsed(l, n, what, ParseRate)
 		return rates{r.down, r.down}
 	}
-	if pair, ok := l.ratePair(n, what); ok {
+	if pair, ok := l.upwardPair(n, what); ok {
 		r.down, _ = parsed(l, pair[0], "down", ParseRate)
 		r.up, _ = parsed(l, pair[1], "up", ParseRate)
 	}
 	return r
 }
 
-// ratePair returns the values of a mapping with down and up.
-func (l *loader) ratePair(n *yaml.Node, what string) (pair [2]*yaml.Node, ok bool) {
+// upwardPair returns the values of a mapping with down and up.
+func (l *loader) upwardPair(n *yaml.Node, what string) (pair [2]*yaml.Node, ok bool) {
+	return l.ratePair(n, what, "down", "up", what+": {down: 100mbit, up: 10mbit}")
+}
+
+// ratePair returns the values of a mapping with two keys, one for each direction, such as example.
+func (l *loader) ratePair(
+	n *yaml.Node, what, first, second, example string,
+) (pair [2]*yaml.Node, ok bool) {
 	ok = l.mapping(n, what, keys{
-		{"down", func(n *yaml.Node) { pair[0] = n }},
-		{"up", func(n *yaml.Node) { pair[1] = n }},
+		{first, func(n *yaml.Node) { pair[0] = n }},
+		{second, func(n *yaml.Node) { pair[1] = n }},
 	})
 	if ok && (pair[0] == nil || pair[1] == nil) {
-		l.fail(n, "%s needs both directions, such as %[1]s: {down: 100mbit, up: 10mbit}", what)
+		l.fail(n, "%s needs both directions, such as %s", what, example)
 	}
 	return pair, ok && pair[0] != nil && pair[1] != nil
 }
@@ -65,7 +72,7 @@ func (l *loader) planPairs(d *draft, names []string) (ok bool) {
 		if d.pairs == nil {
 			d.pairs = map[string][2]*yaml.Node{}
 		}
-		pair, complete := l.ratePair(n, name)
+		pair, complete := l.upwardPair(n, name)
 		d.pairs[name], ok = pair, ok && complete
 	}
 	return ok

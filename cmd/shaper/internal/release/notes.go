@@ -114,8 +114,7 @@ func writeGroup(out *strings.Builder, title string, list []entry, forPrograms bo
 
 // rebase makes links to files of the repository absolute.
 func rebase(text, version string) string {
-	local := regexp.MustCompile(`\]\(((?:docs|testdata|cmd|meter|queue|dataplane)/[^)]*)\)`)
-	return local.ReplaceAllString(text, fmt.Sprintf("](%s/blob/v%s/$1)", repository, version))
+	return localLink.ReplaceAllString(text, fmt.Sprintf("](%s/blob/v%s/$1$2)", repository, version))
 }
 
 func (s *source) writeNotes() (string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -151,13 +152,18 @@ func interfacesOf(list []control.ReloadedShaper) int {
 	return len(names)
 }
 
+// Warn prints the problem, if there is one.
+func (c *InterfaceChanges) Warn(w io.Writer) {
+	if c.Problem != "" {
+		fmt.Fprintf(w, "shaper: warning: %s: %s\n", c.Interface, say.Printable(c.Problem))
+	}
+}
+
 // PrintChanges prints changes as shaper set IFACE does.
 func PrintChanges(s cli.Streams, list []InterfaceChanges, asJSON bool) error {
 	p := say.NewPrinter(s.Out)
 	for _, at := range list {
-		if at.Problem != "" {
-			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", at.Interface, say.Printable(at.Problem))
-		}
+		at.Warn(s.Err)
 		for i := range at.List {
 			if asJSON {
 				p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, at.List[i]))

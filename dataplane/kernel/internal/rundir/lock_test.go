@@ -91,7 +91,11 @@ func TestLocksShowHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for end := time.Now().Add(5 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-			if info, err := l.Stat(); err != nil || info.ModTime().After(past.Add(time.Minute)) {
+			info, err := l.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.ModTime().After(past.Add(time.Minute)) {
 				break
 			}
 			if time.Now().After(end) {
